@@ -1,0 +1,39 @@
+"""`mirrormaker run`: mirror topics until stopped, or until caught up."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from mirrormaker.settings import options, properties
+from mirrormaker.settings.clients import source_settings, target_settings
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="mirror topics until stopped, or until caught up",
+        description="Mirror the chosen topics of one or more source clusters to the target cluster, under the same names.",
+        epilog=options.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options.add_options(parser)
+    parser.set_defaults(body=body)
+
+
+def body(args: argparse.Namespace) -> int:
+    """Refuse what is wrong before anything is started; then mirror."""
+    checked = options.check(args)
+    sources = [source_settings(properties.read(path, "--consumer.config")) for path in checked.consumer_config]
+    target = target_settings(properties.read(checked.producer_config, "--producer.config"))
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
+    # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
+    from mirrormaker.flow.mirror import Mirror
+
+    async def mirror() -> int:
+        return await Mirror(checked, sources, target).run()
+
+    return asyncio.run(mirror())

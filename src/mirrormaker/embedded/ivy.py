@@ -1,0 +1,83 @@
+"""Brings artifacts with everything they need through the Ivy that PySpark ships.
+
+Run as a process of its own (`python -m mirrormaker.embedded.ivy directory artifact...`), so that neither a Spark
+session of the caller nor the noise of this one gets in the other's way.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mirrormaker.embedded.releases import Artifact
+
+_SILENT = 0  # of Ivy's Message levels: errors only
+
+
+def read_artifact(text: str) -> Artifact:
+    """The artifact that `str(artifact)` wrote."""
+    organisation, name, version = text.rstrip("!").split(":")
+    return Artifact(organisation, name, version, forced=text.endswith("!"))
+
+
+def resolve(gateway: Any, artifacts: list[Artifact], directory: Path) -> list[str]:
+    """Bring the jars into `directory/jars`: what could not be found."""
+    ivy_package = gateway.jvm.org.apache.ivy
+    module = ivy_package.core.module
+    ivy_package.util.Message.setDefaultLogger(ivy_package.util.DefaultMessageLogger(_SILENT))
+    settings = ivy_package.core.settings.IvySettings()
+    settings.setDefaultIvyUserDir(gateway.jvm.java.io.File(str(directory / "ivy")))
+    resolver = ivy_package.plugins.resolver.IBiblioResolver()
+    resolver.setName("public")
+    resolver.setM2compatible(True)
+    resolver.setUsepoms(True)
+    settings.addResolver(resolver)
+    settings.setDefaultResolver("public")
+
+    # One resolution for all artifacts, so that there is one version of what several of them need.
+    wanted = module.descriptor.DefaultModuleDescriptor.newDefaultInstance(
+        module.id.ModuleRevisionId.newInstance("mirrormaker", "embedded", "working")
+    )
+    for artifact in artifacts:
+        revision = module.id.ModuleRevisionId.newInstance(artifact.organisation, artifact.name, artifact.version)
+        dependency = module.descriptor.DefaultDependencyDescriptor(wanted, revision, artifact.forced, False, True)
+        dependency.addDependencyConfiguration("default", "default")
+        wanted.addDependency(dependency)
+
+    options = ivy_package.core.resolve.ResolveOptions()
+    configurations = gateway.new_array(gateway.jvm.java.lang.String, 1)
+    configurations[0] = "default"
+    options.setConfs(configurations)
+    report = ivy_package.Ivy.newInstance(settings).resolve(wanted, options)
+
+    problems = [str(problem) for problem in report.getAllProblemMessages()]
+    (directory / "jars").mkdir()
+    for found in report.getAllArtifactsReports():
+        file = found.getLocalFile()
+        if file is None:
+            problems.append(f"not downloaded: {found.getName()}")
+        elif file.getName().endswith(".jar"):
+            shutil.move(file.getPath(), directory / "jars" / file.getName())
+    return problems
+
+
+def main() -> None:
+    """Resolve what the command line names; problems go to stdout, one per line."""
+    from pyspark.java_gateway import launch_gateway
+
+    directory, *texts = sys.argv[1:]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        gateway = launch_gateway(popen_kwargs=quiet)
+        problems = resolve(gateway, [read_artifact(text) for text in texts], Path(directory))
+    except Exception as error:
+        problems = [" ".join(str(error).split())]
+    print("\n".join(problems))
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What can go wrong, as one line that a user can act on."""
+
+from __future__ import annotations
+
+
+class MirrorError(Exception):
+    """Something the user should read: the text is one line and names the way out."""
+
+    exit_code = 1
+
+
+class SettingError(MirrorError):
+    """An option or a property that is missing, unreadable or contradictory."""
+
+
+class ClusterError(MirrorError):
+    """A cluster that cannot be reached, or refuses what the mirror needs."""
+
+
+class LedgerError(MirrorError):
+    """The group's committed positions do not fit this mirror."""
+
+
+class FencedError(MirrorError):
+    """Another process has taken this one's place in the group."""
+
+
+class PartitionError(MirrorError):
+    """One partition cannot be mirrored any further; the others go on."""

@@ -1,0 +1,1 @@
+"""The driver's side: which topics, whose partitions, from where, and the Spark job that copies them."""

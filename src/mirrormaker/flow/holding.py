@@ -1,0 +1,58 @@
+"""One partition that this process mirrors, as the driver sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mirrormaker.stream.position import Position
+
+
+@dataclass
+class Holding:
+    """Where a partition stands, who has it, and what is known of its pace."""
+
+    position: Position
+    clean: bool  # nothing can be under way on the target that the position does not know of
+    committed: Position | None = None
+    stream: int | None = None
+    next_stream: int | None = None  # where it goes once it has been let go
+    given: bool = False  # a stream has it
+    releasing: bool = False
+    revoked: bool = False
+    stopped: str = ""  # why it cannot be mirrored any further
+    end: int = -1  # the source's high watermark, as last fetched
+    goal: int | None = None  # with --exit.when.caught.up: mirrored to here means done
+    state: str = "waiting"
+    note: str = ""
+    records: int = 0
+    bytes: int = 0
+    load: float = 0.0  # bytes/s, smoothed
+    _last: tuple[int, int] = field(default=(0, 0))  # what the stream had counted when it last reported
+    _weighed: int = 0
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.position.offset) if self.end >= 0 else 0
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.stopped) or (self.goal is not None and self.position.offset >= self.goal)
+
+    def count(self, records: int, size: int) -> None:
+        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition."""
+        before = self._last
+        self.records += records - before[0]
+        self.bytes += size - before[1]
+        self._last = (records, size)
+
+    def handed_over(self) -> None:
+        """The stream has let go, or is gone."""
+        self.given = self.releasing = False
+        self.stream, self.next_stream = self.next_stream if self.next_stream is not None else self.stream, None
+        self._last = (0, 0)
+
+    def weigh(self, seconds: float) -> None:
+        """Take the pace since the last look into account."""
+        rate = (self.bytes - self._weighed) / seconds
+        self._weighed = self.bytes
+        self.load = 0.5 * self.load + 0.5 * rate

@@ -1,0 +1,99 @@
+"""Positions, kept in the source group's committed offsets: nothing else remembers progress.
+
+An entry's metadata is the rest of the position, packed: Kafka limits it to 4096 characters, so 15 bits go into each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from mirrormaker.errors import LedgerError
+from mirrormaker.stream.position import Cut, Identity, Position
+from mirrormaker.wire.codec import Reader, varint
+
+MARK = "mirrormaker/1:"
+MAX_METADATA = 4096  # offset.metadata.max.bytes; counted in characters
+_HEAD = struct.Struct(">Iqhi16s16siB")
+_FIRST_CHAR = 0x4000  # 15 bits from here on: no control characters, no surrogates
+
+
+def pack(position: Position) -> str:
+    """The metadata of a ledger entry."""
+    cluster = position.target_cluster.encode()
+    data = bytearray(
+        _HEAD.pack(
+            position.fingerprint,
+            position.identity.producer_id,
+            position.identity.epoch,
+            position.leader_epoch,
+            bytes.fromhex(position.topic_id or "00" * 16),
+            bytes.fromhex(position.target_topic_id or "00" * 16),
+            position.target_partitions,
+            len(cluster),
+        )
+    )
+    data += cluster + varint(len(position.cuts))
+    for cut in position.cuts:
+        data += varint(cut.partition) + varint(cut.sequence) + varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
+    number = int.from_bytes(b"\1" + data, "big")
+    chars = []
+    while number:
+        number, digit = divmod(number, 1 << 15)
+        chars.append(chr(_FIRST_CHAR + digit))
+    text = MARK + "".join(chars)
+    if len(text) > MAX_METADATA:
+        raise LedgerError(
+            f"{position.topic}-{position.partition} spreads over {len(position.cuts)} target partitions:"
+            f" more than a committed offset can carry ({len(text)} characters of {MAX_METADATA})"
+        )
+    return text
+
+
+def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position | None:
+    """The position in a ledger entry, or None where the metadata is not ours (a Java MirrorMaker's, or a reset by hand)."""
+    if not metadata.startswith("mirrormaker/"):
+        return None
+    if not metadata.startswith(MARK):
+        raise LedgerError(
+            f"the committed offset of {topic}-{partition} was written by a newer mirrormaker ({metadata.split(':')[0]});"
+            " run that version"
+        )
+    number = 0
+    for char in reversed(metadata[len(MARK) :]):
+        number = number << 15 | ord(char) - _FIRST_CHAR
+    data = number.to_bytes((number.bit_length() + 7) // 8, "big")[1:]
+    fingerprint, producer_id, epoch, leader_epoch, topic_id, target_id, partitions, size = _HEAD.unpack_from(data)
+    reader = Reader(memoryview(data), True)
+    reader.at = _HEAD.size
+    cluster = bytes(reader.slice(size)).decode()
+    cuts = []
+    for _ in range(reader.varint()):
+        number, sequence, low, high = reader.varint(), reader.varint(), reader.varint(), reader.varint()
+        cuts.append(Cut(number, sequence, high << 28 | low))
+    return Position(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        topic_id=_id(topic_id),
+        identity=Identity(producer_id, epoch),
+        target_cluster=cluster,
+        target_topic_id=_id(target_id),
+        target_partitions=partitions,
+        cuts=tuple(cuts),
+        fingerprint=fingerprint,
+    )
+
+
+def _id(data: bytes) -> str:
+    return data.hex() if any(data) else ""
+
+
+def rows(positions: Iterable[Position]) -> dict[str, list[tuple[int, int, int, str]]]:
+    """Positions as a commit wants them: per topic (partition, offset, leader epoch, metadata)."""
+    found: dict[str, list[tuple[int, int, int, str]]] = {}
+    for position in positions:
+        row = (position.partition, position.offset, position.leader_epoch, pack(position))
+        found.setdefault(position.topic, []).append(row)
+    return found

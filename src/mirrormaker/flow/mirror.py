@@ -1,0 +1,284 @@
+"""The whole process: flows, the desk, Spark, signals, and what people see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark.sql import SparkSession
+
+from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.flow import spark as spark_session
+from mirrormaker.flow.desk import Desk
+from mirrormaker.flow.flow import Flow, Wiring
+from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
+from mirrormaker.settings.clients import SourceSettings, TargetSettings
+from mirrormaker.settings.options import RunOptions
+from mirrormaker.show.progress import Display, Snapshot, duration
+
+_SPARK_STOP = 3.0  # seconds for Spark to end by itself; after that its JVM is ended
+
+
+class Mirror:
+    """Everything that one `mirrormaker run` owns."""
+
+    def __init__(self, options: RunOptions, sources: list[SourceSettings], target: TargetSettings) -> None:
+        self.options, self.sources, self.target = options, sources, target
+        self.filter = Filter.of(options.include, options.exclude)
+        self.flows: list[Flow] = []
+        self.desk = Desk()
+        self.directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
+        self.log = Path(options.log_file).absolute() if options.log_file else self.directory / "spark.log"
+        self.display = Display(options.progress_interval, self.snapshot)
+        self._slots: list[IO[str]] = []
+        self._session: SparkSession | None = None
+
+    async def run(self) -> int:
+        """Mirror; the result is the exit code."""
+        loop = asyncio.get_running_loop()
+        judge: asyncio.Future[Judge] = loop.create_future()
+        spark: asyncio.Future[SparkSession] = loop.create_future()
+        wiring = Wiring(self.options, self.target, self.filter, judge, spark, self.desk, self.display.say)
+        if is_plain(self.filter.pattern):
+            judge.set_result(python_judge(self.filter.pattern))
+        host = "127.0.0.1" if (self.options.spark_master or "local").startswith("local") else _driver_host()
+        await self.desk.open(host if host == "127.0.0.1" else "0.0.0.0", host)
+        for number, settings in enumerate(self.sources):
+            flow = Flow(number, settings, wiring, settings.instance_id or self._instance_id(settings.group_id))
+            self.flows.append(flow)
+            self.desk.register(number, flow)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, self._stop, name)
+        threading.Thread(target=self._start_spark, args=(loop, spark, judge), daemon=True).start()
+        runs = [asyncio.create_task(flow.run()) for flow in self.flows]
+        watch = asyncio.create_task(self._watch())
+        failure: BaseException | None = None
+        try:
+            done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
+            failure = next((t.exception() for t in done if t.exception()), None)
+        finally:
+            for flow in self.flows:
+                flow.stop()
+            await asyncio.gather(*runs, return_exceptions=True)
+            watch.cancel()
+            self.display.stop()
+            await self.desk.close()
+            self._end_spark()
+            self._clean_up()
+        return self._verdict(failure)
+
+    def _stop(self, which: signal.Signals) -> None:
+        self.display.say(f"{which.name}: stopping; waiting for the target's last answers")
+        for flow in self.flows:
+            flow.stop()
+
+    # -- Spark
+
+    def _start_spark(self, loop: asyncio.AbstractEventLoop, spark: asyncio.Future[Any], judge: asyncio.Future[Any]) -> None:
+        """In a thread of its own: Spark needs seconds to start, and Kafka is asked meanwhile."""
+
+        def tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+            if not future.done():
+                if error:
+                    future.set_exception(error)
+                    future.exception()
+                else:
+                    future.set_result(result)
+
+        def send(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell, future, result, error)
+
+        try:
+            streams = self.options.num_streams * len(self.sources)
+            session = spark_session.start(self.options.spark_master, self.options.spark_conf, streams, self.directory, self.log)
+            self._session = session
+            try:
+                send(judge, java_judge(session, self.filter.pattern))
+            except SettingError as error:
+                send(judge, None, error)
+            send(spark, session)
+        except Exception as error:
+            failed = MirrorError(f"Spark did not start: {str(error).splitlines()[0][:300]} (its log: {self.log})")
+            send(judge, None, failed)
+            send(spark, None, failed)
+
+    def _end_spark(self) -> None:
+        """Spark takes a second to end in good order; nothing of ours is in it any more, so its JVM is simply ended."""
+        session = self._session
+        if session is None:
+            return
+        context: Any = session.sparkContext
+        gateway = context._gateway
+        context._accumulatorServer.shutdown()  # it would print a stack trace when the JVM hangs up
+        process = getattr(gateway, "proc", None)
+        if self.options.spark_master is not None and not self.options.spark_master.startswith("local"):
+            stopper = threading.Thread(target=session.stop, daemon=True)
+            stopper.start()
+            stopper.join(_SPARK_STOP)
+        if process is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(_SPARK_STOP)
+            except Exception:
+                process.kill()
+                process.wait()
+
+    # -- what is shown
+
+    async def _watch(self) -> None:
+        for flow in self.flows:
+            await flow.ready.wait()
+        for text in self.summary():
+            self.display.console.print(text, markup=False, soft_wrap=True)
+        started = asyncio.get_running_loop().time()
+        for flow in self.flows:
+            while not flow.running.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(flow.running.wait(), 5)
+                waited = asyncio.get_running_loop().time() - started
+                if not flow.running.is_set():
+                    self.display.say(f"waiting for Spark to start the streams ({waited:.0f} s)")
+        self.display.start()
+        while True:
+            self.display.tick()
+            await asyncio.sleep(1)
+
+    def summary(self) -> list[str]:
+        """What is about to happen, and what is promised."""
+        out = []
+        streams = self.options.num_streams
+        for flow in self.flows:
+            topics = {h.position.topic for h in flow.holdings.values()}
+            names = ", ".join(sorted(topics)[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
+            reset = flow.settings.auto_offset_reset
+            start = f"auto.offset.reset={reset}" if reset else "auto.offset.reset is unset: earliest"
+            found = f"{len(topics)} ({names}), {len(flow.holdings)} partitions" if topics else (
+                f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
+            )  # fmt: skip
+            out += [
+                f"source     {flow.settings.endpoint} (cluster {flow.source.id}, group {flow.settings.group_id})",
+                f"topics     {found}",
+                f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
+            ]
+            out += [f"note       {note}" for note in flow.settings.notes]
+        flow = self.flows[0]
+        exact = self.target.acks == -1
+        why = "acks=all, one producer identity per source partition" if exact else "acks=1: an acknowledged record can be lost"
+        out += [
+            f"target     {self.target.endpoint} (cluster {flow.target.id})",
+            f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {self.options.spark_master or 'this machine'}",
+            f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
+        ]
+        out += [f"note       {note}" for note in self.target.notes]
+        return out
+
+    def snapshot(self) -> Snapshot:
+        holdings = [h for flow in self.flows for h in flow.holdings.values()]
+        streams = []
+        for flow in self.flows:
+            for number in range(self.options.num_streams):
+                mine = [h for h in flow.holdings.values() if h.stream == number]
+                name = str(number) if len(self.flows) == 1 else f"{flow.settings.group_id}/{number}"
+                streams.append((name, len(mine), sum(h.load for h in mine), float(sum(h.lag for h in mine))))
+        return Snapshot(
+            records=sum(h.records for h in holdings) + sum(f.totals[0] for f in self.flows),
+            bytes=sum(h.bytes for h in holdings) + sum(f.totals[1] for f in self.flows),
+            lag=sum(h.lag for h in holdings),
+            partitions=len(holdings),
+            flowing=sum(h.state == "flowing" for h in holdings),
+            waiting=sum(h.state == "waiting" and h.given for h in holdings),
+            stopped=sum(bool(h.stopped) for h in holdings),
+            streams=tuple(streams),
+        )
+
+    def _verdict(self, failure: BaseException | None) -> int:
+        """The last lines, and the exit code that goes with them."""
+        snapshot = self.snapshot()
+        stopped = [h.stopped for f in self.flows for h in f.holdings.values() if h.stopped]
+        lost = [text for f in self.flows for text in f.lost]
+        seconds = self.display.seconds
+        if any(f.ready.is_set() for f in self.flows):
+            self.display.say(
+                f"mirrored {snapshot.records:,} records, {snapshot.bytes / 1e6:,.1f} MB in {duration(seconds)}; lag {snapshot.lag:,}"
+            )
+        for text in lost:
+            self.display.say(f"lost: {text}")
+        for text in stopped:
+            self.display.say(f"stopped: {text}")
+        if failure is not None:
+            if not isinstance(failure, MirrorError):
+                raise failure
+            print(f"mirrormaker: {failure}", file=sys.stderr)
+            return failure.exit_code
+        if self.options.exit_when_caught_up and not any(f.holdings for f in self.flows):
+            print(f"mirrormaker: no topic matches {self.filter.pattern}", file=sys.stderr)
+            return 1
+        if stopped:
+            print(f"mirrormaker: {len(stopped)} partitions could not be mirrored to the end", file=sys.stderr)
+            return 1
+        return 0
+
+    # -- odds and ends
+
+    def _instance_id(self, group: str) -> str:
+        """Host name and the first free slot: the same after a restart, different for two processes side by side."""
+        runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"mirrormaker-{os.getuid()}"
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in group)[:100]
+        for slot in range(1000):
+            lock = (runtime / f"{safe}.{slot}.lock").open("a")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+                continue
+            self._slots.append(lock)
+            return f"{socket.gethostname()}-{slot}"
+        raise MirrorError(f"1000 processes of group {group} run on this machine already")
+
+    def _clean_up(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for slot in self._slots:
+            slot.close()
+
+
+def java_judge(session: SparkSession, pattern: str) -> Judge:
+    """java.util.regex itself decides, so that a pattern means what it meant to the original."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    try:
+        compiled = jvm.java.util.regex.Pattern.compile(pattern)
+    except Exception as error:
+        reason = str(getattr(error, "java_exception", error)).splitlines()[0].split(": ", 1)[-1]
+        raise SettingError(f"{pattern} is not a Java regular expression: {reason}") from error
+    known: dict[str, bool] = {}
+
+    def judge(name: str) -> bool:
+        if name not in known:
+            known[name] = bool(compiled.matcher(name).matches())
+        return known[name]
+
+    return judge
+
+
+def _driver_host() -> str:
+    """The address at which executors reach this machine."""
+    if "SPARK_LOCAL_IP" in os.environ:
+        return os.environ["SPARK_LOCAL_IP"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks which interface would be used
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"

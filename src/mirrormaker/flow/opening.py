@@ -1,0 +1,181 @@
+"""Where a partition starts: from its ledger entry, from a foreign offset, or fresh; always under an identity that is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from kafka.errors import KafkaError
+from kafka.protocol.producer import InitProducerIdRequest
+
+from mirrormaker.errors import ClusterError, LedgerError
+from mirrormaker.flow.ledger import unpack
+from mirrormaker.settings.clients import SourceSettings
+from mirrormaker.stream.identity import Channel, NumbersBroken
+from mirrormaker.stream.position import Cut, Identity, Position
+from mirrormaker.stream.resume import read_back
+from mirrormaker.wire.cluster import Cluster, error_for
+from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
+
+Key = tuple[str, int]
+Say = Callable[[str], None]
+
+_RETRIES = 100  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
+_AT_ONCE = 50  # identities asked for side by side
+
+
+class Opening:
+    """Turns assigned partitions into positions."""
+
+    def __init__(self, source: Cluster, target: Cluster, settings: SourceSettings, accept_new_target: bool, say: Say) -> None:
+        self.source, self.target, self.settings = source, target, settings
+        self.accept_new_target = accept_new_target
+        self.say = say
+        self.fingerprint = int(settings.read_committed)
+
+    async def positions(
+        self, keys: Iterable[Key], committed: dict[Key, tuple[int, str]], first_start: bool
+    ) -> tuple[list[Position], list[Position]]:
+        """(positions that go on under their old identity, positions that start under a new one and must be committed)."""
+        going_on: list[Position] = []
+        fresh: dict[Key, int | None] = {}
+        for key in keys:
+            if key not in committed:
+                fresh[key] = None
+                continue
+            offset, metadata = committed[key]
+            known = unpack(*key, offset, metadata)
+            verdict = await self._judge(known) if known else offset
+            if isinstance(verdict, Position):
+                going_on.append(verdict)
+            else:
+                fresh[key] = verdict
+        return going_on, await self.start_anew(fresh, first_start)
+
+    async def _judge(self, known: Position) -> Position | int | None:
+        """Go on from a ledger entry; or only from its offset, with new numbers; or from the topic's start."""
+        name = f"{known.topic}-{known.partition}"
+        if known.target_cluster != self.target.id:
+            if not self.accept_new_target:
+                raise LedgerError(
+                    f"group {self.settings.group_id} has mirrored {name} to cluster {known.target_cluster}, and the target is now"
+                    f" {self.target.id} ({self.target.endpoint}): use another group.id to mirror from the start, or"
+                    " --accept.new.target to go on from the committed offsets"
+                )
+            self.say(f"{name}: new target cluster, going on at offset {known.offset}")
+            return known.offset
+        source_id, target_id = topic_id(self.source, known.topic), topic_id(self.target, known.topic)
+        if known.topic_id and source_id and known.topic_id != source_id:
+            self.say(f"{known.topic} was deleted and created again on the source: mirroring {name} from its start")
+            return None
+        if known.target_topic_id and target_id and known.target_topic_id != target_id:
+            self.say(f"{known.topic} was deleted and created again on the target: {name} goes on at offset {known.offset}")
+            return known.offset
+        if known.fingerprint != self.fingerprint:
+            await self._say_what_doubles(known)
+            return known.offset
+        return known
+
+    async def _say_what_doubles(self, known: Position) -> None:
+        """Other settings number the records differently: what the target holds past the ledger entry comes again."""
+        channel = Channel(known.identity, known.cut(known.partition))
+        try:
+            present, _ = await read_back(self.target, known.topic, channel)
+        except NumbersBroken:
+            present = -1
+        if present:
+            count = "some" if present < 0 else str(present)
+            self.say(
+                f"{known.topic}-{known.partition}: isolation.level was changed after an unclean stop;"
+                f" {count} records from offset {known.offset} on are mirrored a second time"
+            )
+
+    async def start_anew(self, wanted: dict[Key, int | None], first_start: bool) -> list[Position]:
+        """Positions under new identities, at the given offsets; None means where the settings say."""
+        if not wanted:
+            return []
+        unknown = [key for key, offset in wanted.items() if offset is None]
+        reset = self.settings.auto_offset_reset or "earliest"
+        if unknown and first_start and reset == "none":
+            raise ClusterError(
+                f"group {self.settings.group_id} has no committed offset for {unknown[0][0]}-{unknown[0][1]}, and"
+                " auto.offset.reset=none forbids to choose one; set it to earliest or latest"
+            )
+        when = LATEST if first_start and reset == "latest" else EARLIEST
+        starts = await offsets(self.source, unknown, when, self.settings.read_committed)
+        ends = await offsets(self.target, wanted, LATEST, replica=DEBUGGING_REPLICA)
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(key: Key, offset: int | None) -> Position:
+            async with slots:
+                identity = await new_identity(self.target)
+            return Position(
+                topic=key[0],
+                partition=key[1],
+                offset=starts[key] if offset is None else offset,
+                leader_epoch=-1,
+                topic_id=topic_id(self.source, key[0]),
+                identity=identity,
+                target_cluster=self.target.id,
+                target_topic_id=topic_id(self.target, key[0]),
+                target_partitions=len(self.target.topics[key[0]].partitions),
+                cuts=(Cut(key[1], 0, ends[key]),),
+                fingerprint=self.fingerprint,
+            )
+
+        return list(await asyncio.gather(*(one(key, offset) for key, offset in wanted.items())))
+
+    async def renumbered(self, position: Position, offset: int) -> Position:
+        """The same partition at `offset`, under a new identity and with today's topics."""
+        (new,) = await self.start_anew({position.key: offset}, False)
+        return replace(new, leader_epoch=position.leader_epoch if offset == position.offset else -1)
+
+
+def topic_id(cluster: Cluster, name: str) -> str:
+    topic = cluster.topics.get(name)
+    return topic.id.hex() if topic and any(topic.id) else ""
+
+
+async def offsets(
+    cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False, replica: int = -1
+) -> dict[Key, int]:
+    """As list_offsets, but patient: leaders move, and every partition is needed."""
+    wanted, found = set(keys), dict[Key, int]()
+    last: Exception | None = None
+    for _ in range(_RETRIES):
+        if not wanted:
+            return found
+        try:
+            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed, replica=replica)
+        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+            answers, last = {}, error
+        for key, answer in answers.items():
+            if isinstance(answer, Exception):
+                last = answer
+            else:
+                found[key] = answer
+                wanted.discard(key)
+        if wanted:
+            await asyncio.sleep(0.2)
+            await cluster.refresh({topic for topic, _ in wanted})
+    topic, partition = min(wanted)
+    raise ClusterError(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
+
+
+async def new_identity(target: Cluster) -> Identity:
+    """A producer id that nobody else uses."""
+    last = 0
+    for _ in range(_RETRIES):
+        try:
+            answer = await target.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+        except OSError:
+            await asyncio.sleep(0.2)
+            continue
+        if answer.error_code == 0:
+            return Identity(answer.producer_id, answer.producer_epoch)
+        last = answer.error_code
+        if not getattr(error_for(last), "retriable", False):
+            break
+        await asyncio.sleep(0.2)
+    raise ClusterError(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")

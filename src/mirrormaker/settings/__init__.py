@@ -1,0 +1,1 @@
+"""What the user wrote, as typed values: options, property files, addresses."""

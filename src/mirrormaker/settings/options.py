@@ -1,0 +1,182 @@
+"""Every option of `mirrormaker run`: the table from which parsing and `--help` are made."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from mirrormaker import __version__
+from mirrormaker.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its spellings, what it takes, and what it means."""
+
+    names: tuple[str, ...]
+    help: str
+    value: str | None = None  # None: a flag; "[true|false]": the value may be left out
+    default: Any = None
+    kind: type = str
+    repeated: bool = False
+    built: bool = True
+    group: str = "what to mirror"
+
+    @property
+    def dest(self) -> str:
+        return self.names[0].lstrip("-").replace(".", "_")
+
+
+OPTIONS = (
+    Option(("--consumer.config",), "a property file for a source cluster; give it again for each further source", "FILE", repeated=True),
+    Option(("--producer.config",), "the property file for the target cluster", "FILE"),
+    Option(
+        ("--whitelist", "--white-list", "--include"),
+        "topics to mirror: a Java regular expression for the whole name; a comma means 'or', blanks are ignored",
+        "REGEX",
+    ),
+    Option(("--blacklist", "--exclude"), "mirror all topics but these", "REGEX"),
+    Option(
+        ("--exit.when.caught.up",),
+        "mirror what is there now, then exit 0: for a migration (exit 1 if a partition could not be mirrored)",
+    ),
+    Option(("--num.streams",), "streams per source: Spark tasks that fetch and send", "N", 1, int, group="how"),
+    Option(("--num.producers",), "connections to each target broker, per stream", "N", 1, int, group="how"),
+    Option(
+        ("--queue.size",), "messages that a stream may hold between source and target (default: only buffer.memory, in bytes)",
+        "N", None, int, group="how",
+    ),
+    Option(("--offset.commit.interval.ms",), "how often positions are committed to the source group", "MS", 1000, int, group="how"),
+    Option(
+        ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"),
+        "stop with exit 1 when the target refuses a record for good; false is not built yet", "[true|false]", "true", group="how",
+    ),
+    Option(
+        ("--accept.new.target",),
+        "the group's positions belong to another target cluster: start there from the committed offsets", group="how",
+    ),
+    Option(("--spark.master",), "where Spark runs (default: here, with slots for the streams and their successors)", "URL", group="Spark"),
+    Option(("--spark.conf",), "a Spark setting; may be repeated", "KEY=VALUE", repeated=True, group="Spark"),
+    Option(("--progress.interval.ms",), "how often a line of progress is printed when there is no terminal", "MS", 10_000, int, group="what is shown"),
+    Option(("--log.file",), "where Spark's own messages go (default: kept only while the mirror runs)", "FILE", group="what is shown"),
+    Option(("--new.consumer",), "accepted for old command lines; there is only one consumer", group="accepted from the original"),
+    Option(("--new.producer",), "accepted for old command lines; there is only one producer", group="accepted from the original"),
+    Option(("--message.handler",), "not built yet", "NAME", built=False, group="accepted from the original"),
+    Option(("--message.handler.args",), "not built yet", "ARGS", built=False, group="accepted from the original"),
+    Option(("--consumer.rebalance.listener",), "not built yet", "NAME", built=False, group="accepted from the original"),
+    Option(("--rebalance.listener.args",), "not built yet", "ARGS", built=False, group="accepted from the original"),
+    Option(("--undelivered.file",), "not built yet", "FILE", built=False, group="accepted from the original"),
+)  # fmt: skip
+
+EXAMPLES = """examples:
+  mirror two topics with four streams, for as long as it runs:
+    mirrormaker run --consumer.config source.properties --producer.config target.properties \\
+        --whitelist "orders, payments" --num.streams 4
+  move everything that is there now, then exit:
+    mirrormaker run --consumer.config source.properties --producer.config target.properties \\
+        --whitelist ".*" --exit.when.caught.up
+  the smallest files:
+    source.properties: bootstrap.servers=old1:9092,old2:9092
+                       group.id=mirror
+    target.properties: bootstrap.servers=new1:9092
+
+exit codes: 0 stopped cleanly or caught up, 1 anything else; the last line on stderr says what."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is one line and exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingError(f"{message} (see {self.prog} --help)")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Put the table into a parser."""
+    groups: dict[str, Any] = {}
+    for option in OPTIONS:
+        group = groups.get(option.group) or groups.setdefault(option.group, parser.add_argument_group(option.group))
+        arguments: dict[str, Any] = {"dest": option.dest, "help": option.help}
+        if option.value is None:
+            arguments["action"] = "store_true"
+        else:
+            arguments |= {"metavar": option.value, "default": option.default, "type": option.kind}
+            if option.repeated:
+                arguments |= {"action": "append", "default": []}
+            if option.value.startswith("["):
+                arguments |= {"nargs": "?", "const": "true"}
+            if option.default is not None:
+                arguments["help"] += f" (default: {option.default})"
+        group.add_argument(*option.names, **arguments)
+    parser.add_argument("--version", action="version", version=f"mirrormaker {__version__}")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The command line of `mirrormaker run`, checked."""
+
+    consumer_config: tuple[str, ...]
+    producer_config: str
+    include: str | None
+    exclude: str | None
+    num_streams: int
+    num_producers: int
+    queue_size: int | None
+    commit_interval: float
+    exit_when_caught_up: bool
+    accept_new_target: bool
+    spark_master: str | None
+    spark_conf: tuple[tuple[str, str], ...]
+    progress_interval: float
+    log_file: str | None
+
+
+def check(args: argparse.Namespace) -> RunOptions:
+    """Refuse what is missing, contradictory or not built, before anything is started."""
+    for option in OPTIONS:
+        if not option.built and getattr(args, option.dest) is not None:
+            raise SettingError(f"{option.names[0]} is not built yet: remove it")
+    if not args.consumer_config:
+        raise SettingError("--consumer.config FILE is missing: the property file of the source cluster")
+    if not args.producer_config:
+        raise SettingError("--producer.config FILE is missing: the property file of the target cluster")
+    if args.whitelist and args.blacklist:
+        raise SettingError("--whitelist (--include) and --blacklist (--exclude) contradict each other: give one of them")
+    if not args.whitelist and not args.blacklist:
+        raise SettingError('--whitelist REGEX is missing: which topics? --whitelist ".*" takes all of them')
+    for name, low in (("num_streams", 1), ("num_producers", 1), ("queue_size", 1), ("offset_commit_interval_ms", 1), ("progress_interval_ms", 100)):
+        value = getattr(args, name)
+        if value is not None and value < low:
+            raise SettingError(f"--{name.replace('_', '.')} {value}: this must be at least {low}")
+    abort = str(args.abort_on_send_failure).lower()
+    if abort not in ("true", "false"):
+        raise SettingError(f"--abort.on.send.failure {abort}: this must be true or false")
+    if abort == "false":
+        raise SettingError("--abort.on.send.failure false is not built yet: remove it")
+    conf = []
+    for pair in args.spark_conf:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.startswith("spark."):
+            raise SettingError(f"--spark.conf {pair}: this must be spark.something=value")
+        conf.append((key, value))
+    return RunOptions(
+        consumer_config=tuple(args.consumer_config),
+        producer_config=args.producer_config,
+        include=args.whitelist,
+        exclude=args.blacklist,
+        num_streams=args.num_streams,
+        num_producers=args.num_producers,
+        queue_size=args.queue_size,
+        commit_interval=args.offset_commit_interval_ms / 1000,
+        exit_when_caught_up=args.exit_when_caught_up,
+        accept_new_target=args.accept_new_target,
+        spark_master=args.spark_master,
+        spark_conf=tuple(conf),
+        progress_interval=args.progress_interval_ms / 1000,
+        log_file=args.log_file,
+    )
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> RunOptions:
+    return check(parser.parse_args(argv))

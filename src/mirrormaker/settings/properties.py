@@ -1,0 +1,114 @@
+"""Java's .properties files: comments, continuations, escapes, any separator, Latin-1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirrormaker.errors import SettingError
+
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True)
+class Property:
+    """One setting and where it stands."""
+
+    key: str
+    value: str
+    line: int
+
+
+class Properties(dict[str, Property]):
+    """The settings of one file; the last line of a key counts, as in Java."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def where(self, key: str) -> str:
+        """The place to name in an error."""
+        return f"{self.path}, line {self[key].line}" if key in self else self.path
+
+
+def read(path: str, option: str) -> Properties:
+    """Read a file that was named by an option."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from error
+    if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
+        raise SettingError(f"{option} {path}: this is not a properties file (it holds binary data)")
+    found = Properties(path)
+    for prop in parse(data.decode("latin-1"), path):
+        found[prop.key] = prop
+    if not found:
+        raise SettingError(f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092")
+    return found
+
+
+def parse(text: str, path: str = "") -> Iterator[Property]:
+    """The properties in a text, in order."""
+    for line, number in _logical_lines(text):
+        key_end = _find_separator(line)
+        rest = line[key_end:].lstrip(_BLANK)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANK)
+        where = f"{path}, line {number}"
+        yield Property(_unescape(line[:key_end], where), _unescape(rest, where), number)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Lines with their continuations joined, without comments and blank lines."""
+    joined, start = "", 0
+    lines = re.split(r"\r\n|\r|\n", text)
+    for number, line in enumerate(lines, 1):
+        line = line.lstrip(_BLANK)
+        if not start and (not line or line[0] in "#!"):
+            continue
+        start = start or number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2 and number < len(lines):
+            joined += line[:-1]
+            continue
+        joined += line[:-1] if backslashes % 2 else line
+        if joined:
+            yield joined, start
+        joined, start = "", 0
+    if joined:
+        yield joined, start
+
+
+def _find_separator(line: str) -> int:
+    escaped = False
+    for at, char in enumerate(line):
+        if not escaped and char in "=:" + _BLANK:
+            return at
+        escaped = char == "\\" and not escaped
+    return len(line)
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    chars = iter(enumerate(text))
+    for at, char in chars:
+        if char != "\\":
+            out.append(char)
+            continue
+        _, char = next(chars, (0, ""))
+        if char == "u":
+            digits = text[at + 2 : at + 6]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise SettingError(f"{where}: \\u must be followed by four hexadecimal digits")
+            for _ in range(4):
+                next(chars)
+            out.append(chr(int(digits, 16)))
+        else:
+            out.append(_ESCAPES.get(char, char))
+    joined = "".join(out)
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,186 @@
+"""Reading from one source broker: one long poll for all its partitions, the next one sent before the last is forwarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from mirrormaker.stream.buffer import Frame
+from mirrormaker.stream.cursor import Cursor, Renumber, describe
+from mirrormaker.wire import fetch
+from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat, split
+from mirrormaker.wire.cluster import error_for, raise_for
+from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.connection import Connection, ConnectionLost
+
+if TYPE_CHECKING:
+    from mirrormaker.stream.stream import Stream
+
+_OUT_OF_RANGE = 1
+_PAUSE = 0.1  # seconds before asking again after an error; metadata is refreshed meanwhile
+
+Asked = dict[tuple[str | bytes, int], tuple[Cursor, int]]
+
+
+class Fetcher:
+    """One source broker. Cursors join and leave while it runs."""
+
+    def __init__(self, stream: Stream, node: int) -> None:
+        self.stream, self.node = stream, node
+        self.cursors: dict[Cursor, None] = {}
+        self._joined = asyncio.Event()
+        self._connection: Connection | None = None
+        self._polling: frozenset[Cursor] = frozenset()
+        self.task = asyncio.create_task(self._run())
+
+    def join(self, cursor: Cursor) -> None:
+        self.cursors[cursor] = None
+        self._joined.set()
+        # A poll that waits for news of other partitions would make this one wait too: cut it short while nothing is coming.
+        connection = self._connection
+        if connection is not None and connection.is_quiet and self._polling and cursor not in self._polling:
+            connection.close(ConnectionLost("a new partition joins"))
+
+    def leave(self, cursor: Cursor) -> None:
+        self.cursors.pop(cursor, None)
+
+    async def _run(self) -> None:
+        poll: tuple[asyncio.Future[memoryview], Asked, int] | None = None
+        while True:
+            try:
+                if poll is None:
+                    poll = await self._poll_when_possible()
+                answer, asked, version = poll
+                poll = None
+                wait = self.stream.work.fetch_max_wait_ms / 1000 + self.stream.source.endpoint.request_timeout
+                data = await asyncio.wait_for(asyncio.shield(answer), wait)
+                self._polling = frozenset()
+                error, parts = fetch.answer(version, data)
+                raise_for(error)
+                failed = any(part.error for part in parts)
+                deliveries = self._look_at(parts, asked)
+                frame = Frame(self.stream.buffer, len(data))
+                if not self.stream.buffer.is_full:
+                    poll = self._poll()
+                for cursor, batches, aborted in deliveries:
+                    if cursor.flowing:
+                        cursor.accept(batches, aborted, frame)
+                frame.drop(0)
+                del deliveries, parts, data
+                if failed:
+                    await self._settle()
+            except asyncio.CancelledError:
+                raise
+            except (OSError, BadFrame, asyncio.TimeoutError) as error:
+                if self._connection is not None and self._connection.is_open:
+                    self._connection.close(ConnectionLost(describe(error)))
+                cut_short = "a new partition joins" in str(error)
+                self._connection, self._polling, poll = None, frozenset(), None
+                if not cut_short:
+                    for cursor in self.cursors:
+                        cursor.note = f"source: {describe(error)}"
+                    await self._settle()
+
+    async def _poll_when_possible(self) -> tuple[asyncio.Future[memoryview], Asked, int]:
+        while True:
+            await self.stream.buffer.wait_for_room()
+            while not any(c.flowing for c in self.cursors):
+                self._joined.clear()
+                await self._joined.wait()
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await self.stream.source.connection(self.node, "fetch")
+            poll = self._poll()
+            if poll is not None:
+                return poll
+
+    def _poll(self) -> tuple[asyncio.Future[memoryview], Asked, int] | None:
+        """Send a fetch for every partition that flows."""
+        connection, work = self._connection, self.stream.work
+        topics: dict[str, list[fetch.Wanted]] = defaultdict(list)
+        asked: Asked = {}
+        if connection is None or not connection.is_open:
+            return None
+        version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+        known = self.stream.source.topics
+        for cursor in self.cursors:
+            topic = known.get(cursor.topic)
+            if not cursor.flowing or topic is None:
+                continue
+            leader = topic.partitions.get(cursor.partition)
+            topics[cursor.topic].append(
+                fetch.Wanted(
+                    cursor.partition,
+                    cursor.fetch_from[0],
+                    leader.leader_epoch if leader else -1,
+                    cursor.fetch_from[1],
+                    work.partition_fetch_bytes,
+                )
+            )
+            asked[topic.id if version >= 13 else topic.name, cursor.partition] = (cursor, cursor.lap)
+        if not asked:
+            return None
+        body = fetch.request(
+            version,
+            [(name, known[name].id, wanted) for name, wanted in topics.items()],
+            max_wait_ms=work.fetch_max_wait_ms,
+            min_bytes=work.fetch_min_bytes,
+            max_bytes=min(work.fetch_max_bytes, self.stream.buffer.room),
+            read_committed=work.read_committed,
+        )
+        self._polling = frozenset(cursor for cursor, _ in asked.values())
+        return connection.send(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
+
+    def _look_at(
+        self, parts: list[fetch.Fetched], asked: Asked
+    ) -> list[tuple[Cursor, list[Batch], list[tuple[int, int]]]]:
+        """Find the batches, move each cursor's next offset past them, and count them as held."""
+        deliveries = []
+        for part in parts:
+            cursor, lap = asked.get((part.topic, part.partition), (None, -1))
+            if cursor is None or cursor.lap != lap:
+                continue
+            if part.diverging is not None:
+                epoch, end = part.diverging
+                cursor.trouble(
+                    cursor.stops(
+                        cursor.expected,
+                        f"the source's log was truncated: what was mirrored from offset {end} on (leader epoch {epoch})"
+                        " is no longer there (an unclean election?)",
+                    )
+                )
+                continue
+            if part.error:
+                self._partition_error(cursor, part)
+                continue
+            if cursor.note:
+                cursor.note = ""
+            cursor.high_watermark = part.stable_offset if self.stream.work.read_committed else part.high_watermark
+            if not len(part.records):
+                continue
+            try:
+                batches = list(split(part.records))
+            except CorruptBatch as error:
+                cursor.trouble(cursor.stops(cursor.expected, str(error)))
+                continue
+            except OldFormat as error:
+                cursor.trouble(cursor.stops(cursor.expected, f"{error} must be unpacked, and that is not built yet"))
+                continue
+            if not batches:
+                # Old brokers cut a batch that is larger than the limit: without more room it would never come.
+                cursor.trouble(cursor.stops(cursor.expected, "its batch is larger than max.partition.fetch.bytes"))
+                continue
+            cursor.fetch_from = batches[-1].last_offset + 1, batches[-1].leader_epoch
+            deliveries.append((cursor, batches, list(part.aborted)))
+        return deliveries
+
+    def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
+        if part.error == _OUT_OF_RANGE:
+            cursor.trouble(Renumber(cursor.expected, f"source offset {cursor.expected} is out of range"))
+        else:
+            cursor.note = f"source: {describe(error_for(part.error))}"
+
+    async def _settle(self) -> None:
+        """After an error: a pause, a fresh look at who leads what, and each cursor to its leader."""
+        await asyncio.sleep(_PAUSE)
+        await self.stream.refresh_source()

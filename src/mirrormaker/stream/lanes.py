@@ -1,0 +1,57 @@
+"""Which batches can go as they are, and which of them are not data at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mirrormaker.wire.batch import HEADER, LOG_APPEND_TIME, Batch, CorruptBatch
+
+ABORT_MARKER = 0
+
+
+def why_not_as_is(batch: Batch, max_bytes: int) -> str | None:
+    """What a stock broker would refuse in this batch, if it were forwarded without unpacking it."""
+    if batch.last_offset - batch.base_offset + 1 != batch.count:
+        return "compaction has left gaps in the batch"
+    if batch.attributes & LOG_APPEND_TIME:
+        return "its records carry the source broker's append time (LogAppendTime)"
+    if len(batch.data) > max_bytes:
+        return f"its {len(batch.data)} bytes are more than the target topic's max.message.bytes of {max_bytes}"
+    return None
+
+
+def committed(batches: Iterable[Batch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[Batch, bool]]:
+    """Each batch, and whether it is data to mirror: markers never are, nor what belongs to an aborted transaction.
+
+    `aborted` is what the broker listed for this fetch, (producer id, first offset): from that offset to the abort marker,
+    that producer's transactional batches do not count. Empty when reading uncommitted.
+    """
+    waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
+    open_aborts: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1][1] <= batch.base_offset:
+            open_aborts.add(waiting.pop()[0])
+        if batch.is_control:
+            if batch.producer_id in open_aborts and _marker(batch) == ABORT_MARKER:
+                open_aborts.discard(batch.producer_id)
+            yield batch, False
+        else:
+            yield batch, batch.count > 0 and not (batch.is_transactional and batch.producer_id in open_aborts)
+
+
+def _marker(batch: Batch) -> int:
+    """The type in a control record's key: 0 is abort, 1 commit. Layout: length, attributes, three varints, then the key."""
+    data, at = batch.data, HEADER.size
+    try:
+        at = _past_varint(data, at) + 1
+        for _ in range(3):  # timestamp delta, offset delta, key length
+            at = _past_varint(data, at)
+        return int.from_bytes(data[at + 2 : at + 4], "big")
+    except IndexError as error:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error
+
+
+def _past_varint(data: memoryview, at: int) -> int:
+    while data[at] > 0x7F:
+        at += 1
+    return at + 1

@@ -1,0 +1,107 @@
+"""Asking the target's own log how far a source partition got there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError
+
+from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
+from mirrormaker.stream.position import Identity
+from mirrormaker.wire import fetch
+from mirrormaker.wire.batch import Batch, split
+from mirrormaker.wire.cluster import Cluster, raise_for
+from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
+
+_SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
+_POLL = 0.02  # seconds between looks at a high watermark that has not reached the log end
+
+
+@dataclass(frozen=True)
+class Found:
+    """The last of our batches on the target: what the source must show at the same place."""
+
+    count: int
+    codec: str
+    max_timestamp: int
+    checksum: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> Found:
+        return cls(batch.count, batch.codec, batch.max_timestamp, batch.payload_checksum())
+
+    def differs_from(self, other: Found) -> bool:
+        """Payloads are comparable only if the target's broker has not compressed them anew."""
+        if (self.count, self.max_timestamp) != (other.count, other.max_timestamp):
+            return True
+        return self.codec == other.codec and self.checksum != other.checksum
+
+
+async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int, Found | None]:
+    """How many records after the cut the target already holds, and the last batch of them."""
+    leader = target.leader(topic, channel.partition)
+    if leader is None:
+        raise LeaderNotAvailableError(f"{topic}-{channel.partition} has no leader on the target")
+    end = await _replicated_end(target, topic, channel.partition)
+    if end < channel.offset:
+        raise NumbersBroken(
+            f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
+            " records were lost there (an unclean election?)"
+        )
+    start = max(channel.offset, await _offset(target, topic, channel.partition, EARLIEST))
+    seen: list[Seen] = []
+    last: Found | None = None
+    while start < end:
+        batches = await _fetch(target, topic, channel.partition, start)
+        for batch in batches:
+            identity = Identity(batch.producer_id, batch.producer_epoch)
+            if batch.last_offset >= start and identity == channel.identity and not batch.is_control:
+                seen.append(
+                    Seen(
+                        batch.base_offset, batch.last_offset, identity,
+                        batch.base_sequence, batch.last_sequence, batch.count,
+                    )
+                )  # fmt: skip
+                last = Found.of(batch)
+        if not batches:
+            raise NotLeaderForPartitionError(f"the target shows nothing of {topic}-{channel.partition} at offset {start}")
+        start = batches[-1].last_offset + 1
+    return channel.resume(seen), last
+
+
+async def _replicated_end(target: Cluster, topic: str, partition: int) -> int:
+    """The leader's log end, once all of it is replicated: what lies beyond the high watermark may still vanish."""
+    end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
+    while await _offset(target, topic, partition, LATEST) < end:
+        await asyncio.sleep(_POLL)
+    return end
+
+
+async def _offset(target: Cluster, topic: str, partition: int, when: int, replica: int = -1) -> int:
+    found = (await list_offsets(target, [(topic, partition)], when, replica=replica))[topic, partition]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
+    leader = target.leader(topic, partition)
+    if leader is None:
+        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+    connection = await target.connection(leader.leader, "scan")
+    version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+    wanted = fetch.Wanted(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
+    body = fetch.request(
+        version,
+        [(topic, target.topics[topic].id, [wanted])],
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=_SCAN_BYTES,
+        read_committed=False,
+    )
+    answer = connection.send(fetch.API_KEY, version, fetch.is_flexible(version), [body])
+    error, found = fetch.answer(version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout))
+    raise_for(error)
+    raise_for(found[0].error)
+    return list(split(found[0].records))

@@ -1,0 +1,142 @@
+"""Writing to one target broker over one connection: several requests under way, each with one batch per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mirrormaker.stream.cursor import Cursor
+from mirrormaker.wire import produce
+from mirrormaker.wire.cluster import error_for
+from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.connection import Connection, ConnectionLost, Part
+
+if TYPE_CHECKING:
+    from mirrormaker.stream.stream import Stream
+
+
+class Sender:
+    """One connection to one target broker; every target partition is pinned to one sender, so its order is the connection's."""
+
+    def __init__(self, stream: Stream, node: int, lane: int) -> None:
+        self.stream, self.node, self.lane = stream, node, lane
+        self.ready: dict[Cursor, None] = {}  # cursors with batches that may go out, in turn
+        self._under_way: deque[tuple[float, list[Cursor]]] = deque()
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def offer(self, cursor: Cursor) -> None:
+        self.ready[cursor] = None
+        self.pump()
+
+    def forget(self, cursor: Cursor) -> None:
+        self.ready.pop(cursor, None)
+
+    def pump(self) -> None:
+        """Send as long as the broker's window is open and the kernel takes it."""
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            if self.ready and (self._opening is None or self._opening.done()):
+                self._opening = asyncio.create_task(self._open())
+            return
+        limit = self.stream.work.max_in_flight
+        while self.ready and len(self._under_way) < limit and connection.can_write and connection.is_open:
+            if not self._send(connection, limit):
+                return
+
+    def _send(self, connection: Connection, limit: int) -> bool:
+        work = self.stream.work
+        version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        topics: dict[str, list[tuple[int, Part]]] = {}
+        cursors: list[Cursor] = []
+        size = 0
+        for cursor in list(self.ready):
+            entry = cursor.ready[0] if cursor.ready else None
+            if entry is None or not cursor.channel.may_send(entry.old, limit):
+                del self.ready[cursor]  # offered again when something is acknowledged
+                continue
+            if size and size + entry.size > work.max_request_bytes:
+                break
+            size += entry.size
+            cursor.next_batch()
+            topics.setdefault(cursor.topic, []).append((cursor.channel.partition, entry.batch.data))
+            cursors.append(cursor)
+            del self.ready[cursor]
+            if cursor.ready:
+                self.ready[cursor] = None  # to the end of the line
+        if not cursors:
+            return False
+        known = self.stream.target.topics
+        parts = produce.request(
+            version,
+            [(name, known[name].id, batches) for name, batches in topics.items()],
+            acks=work.acks,
+            timeout_ms=self.stream.produce_timeout_ms,
+        )
+        self._under_way.append((time.monotonic(), cursors))
+        answer = connection.send(produce.API_KEY, version, produce.is_flexible(version), parts)
+        answer.add_done_callback(partial(self._answered, version))
+        return True
+
+    def _answered(self, version: int, answer: asyncio.Future[memoryview]) -> None:
+        if not self._under_way:
+            return  # given up already
+        error = answer.exception()
+        if error is not None:
+            self._lost(error)
+            return
+        _, cursors = self._under_way.popleft()
+        try:
+            results = produce.answer(version, answer.result())
+        except BadFrame as bad:
+            results = []
+            self._lost(ConnectionLost(str(bad)))
+        known = self.stream.target.topics
+        waiting = {(known[c.topic].id if version >= 13 else c.topic, c.channel.partition): c for c in cursors if c.topic in known}
+        for result in results:
+            cursor = waiting.pop((result.topic, result.partition), None)
+            if cursor is None:
+                continue
+            if result.error:
+                cursor.refused(error_for(result.error, result.message or ""))
+            else:
+                cursor.acknowledged(result.base_offset)
+            if cursor.ready:
+                self.ready.setdefault(cursor)
+        for cursor in cursors:
+            if cursor in waiting.values() or cursor.topic not in known:
+                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
+        self.pump()
+
+    async def _open(self) -> None:
+        try:
+            self._connection = await self.stream.target.connection(self.node, f"produce-{self.lane}")
+            self._connection.on_drain = self.pump
+            self.pump()
+        except OSError as error:
+            self._lost(error)
+
+    def _lost(self, error: BaseException) -> None:
+        """Everyone whose batches are under way here, or wait for it, has to look at the target's log again."""
+        if self._connection is not None and self._connection.is_open:
+            self._connection.close(abort=True)
+        self._connection = None
+        affected = {cursor: None for _, cursors in self._under_way for cursor in cursors} | self.ready
+        self._under_way.clear()
+        self.ready.clear()
+        for cursor in affected:
+            cursor.abandoned(error if isinstance(error, Exception) else ConnectionLost(str(error)))
+
+    def tick(self, timeout: float) -> None:
+        """Give up on a broker that holds a request for too long."""
+        if self._under_way and time.monotonic() - self._under_way[0][0] > timeout:
+            self._lost(ConnectionLost(f"broker {self.node} did not acknowledge within {timeout:g} s"))
+
+    def close(self, *, abort: bool) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close(abort=abort)

@@ -1,0 +1,281 @@
+"""One stream: a Spark task that mirrors the partitions which the desk gives it, until the desk says stop or is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import time
+from typing import Any
+
+from kafka.errors import KafkaError
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from mirrormaker.errors import PartitionError
+from mirrormaker.stream.buffer import Buffer
+from mirrormaker.stream.cursor import Cursor, Renumber, Undeliverable, describe
+from mirrormaker.stream.deskline import DeskGone, DeskLine
+from mirrormaker.stream.fetcher import Fetcher
+from mirrormaker.stream.position import Position
+from mirrormaker.stream.sender import Sender
+from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Work
+from mirrormaker.wire.cluster import Cluster
+
+_REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
+_TOPIC = 2  # the resource type of DescribeConfigs
+
+
+class Stream:
+    """Holds what the parts of one stream share: both clusters, the buffer, and the cursors."""
+
+    def __init__(self, work: Work, number: int, attempt: int) -> None:
+        self.work, self.number, self.attempt = work, number, attempt
+        self.produce_timeout_ms = PRODUCE_TIMEOUT_MS
+        self.source = Cluster(work.source)
+        self.target = Cluster(work.target, self.has_lease)
+        self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
+        self.cursors: dict[tuple[str, int], Cursor] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._senders: dict[tuple[int, int], Sender] = {}
+        self._limits: dict[str, int] = {}
+        self._runs: set[asyncio.Task[None]] = set()
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._last_heard = time.monotonic()
+        self._parent = os.getppid()
+        self._finished: list[dict[str, Any]] = []
+        self._stopping = asyncio.Event()
+        self._gone = False
+
+    # -- the life of a stream
+
+    async def run(self) -> list[Position]:
+        """Mirror until told to stop; the result is how far each partition came."""
+        line = await DeskLine.open(self.work.desk, self.work.secret, self.work.flow, self.work.epoch, self.number, self.attempt)
+        self._report_now = asyncio.Event()
+        ears = asyncio.create_task(self._listen(line))
+        try:
+            while not self._stopping.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
+                self._report_now.clear()
+                self._tick()
+                await line.say(self._report())
+            if not self._gone:
+                for cursor in self.cursors.values():
+                    cursor.release()
+                while self.cursors and self.has_lease():
+                    await asyncio.wait([c.done for c in self.cursors.values()], timeout=REPORT_EVERY)
+                    await asyncio.sleep(0)
+                    await line.say(self._report())
+                await line.say({**self._report(), "bye": True})
+        except DeskGone:
+            self._gone = True
+        finally:
+            ears.cancel()
+            line.close()
+            self._close()
+        return [cursor.current for cursor in self.cursors.values()]
+
+    async def _listen(self, line: DeskLine) -> None:
+        """Do what the desk says, at once."""
+        try:
+            async for order in line:
+                self._last_heard = time.monotonic()
+                for given in order.get("take", ()):
+                    await self._take(Position.from_json(given["position"]), clean=given["clean"])
+                for topic, partition in order.get("release", ()):
+                    cursor = self.cursors.get((topic, partition))
+                    if cursor is not None:
+                        cursor.release()
+                    else:
+                        self._finished.append({"topic": topic, "partition": partition, "unknown": True})
+                        self._report_now.set()
+                if order.get("stop"):
+                    self._stopping.set()
+                    self._report_now.set()
+        except DeskGone:
+            self._gone = True
+            self._stopping.set()
+            self._report_now.set()
+
+    def has_lease(self) -> bool:
+        """May this stream still send? Not when the desk is silent, and not as an orphan of a dead Spark."""
+        return not self._gone and time.monotonic() - self._last_heard < LEASE
+
+    def _tick(self) -> None:
+        if not self.has_lease() or os.getppid() != self._parent:
+            self._gone = True
+            self._stopping.set()
+        for sender in self._senders.values():
+            sender.tick(self.work.target.request_timeout)
+
+    def _close(self) -> None:
+        for task in self._runs:
+            task.cancel()
+        for fetcher in self._fetchers.values():
+            fetcher.task.cancel()
+        for sender in self._senders.values():
+            sender.close(abort=self._gone)
+        self.source.close()
+        self.target.close(abort=self._gone)
+
+    # -- partitions come and go
+
+    async def _take(self, position: Position, *, clean: bool) -> None:
+        if position.key in self.cursors:
+            return
+        cursor = Cursor(self, position, clean=clean)
+        self.cursors[position.key] = cursor
+        task = asyncio.create_task(self._mirror(cursor))
+        self._runs.add(task)
+        task.add_done_callback(self._runs.discard)
+
+    async def _mirror(self, cursor: Cursor) -> None:
+        """Run one cursor to its end and tell the desk what became of it."""
+        while cursor.topic not in self.target.topics or cursor.topic not in self.source.topics:
+            try:
+                await self.refresh_source()
+                await self.refresh_target()
+                if cursor.topic in self.target.topics:
+                    await self._read_limit(cursor.topic)
+            except (KafkaError, OSError, asyncio.TimeoutError) as error:
+                cursor.note = describe(error)
+            if cursor.topic not in self.target.topics or cursor.topic not in self.source.topics:
+                await asyncio.sleep(0.2)
+        await cursor.run()
+        why = cursor.done.result()
+        end: dict[str, Any] = {"topic": cursor.topic, "partition": cursor.partition, "position": cursor.current.to_json()}
+        if isinstance(why, Renumber):
+            end |= {"renumber": why.offset, "reason": why.reason}
+        elif isinstance(why, Undeliverable):
+            end |= {"undeliverable": True, "reason": str(why)}
+        elif isinstance(why, PartitionError):
+            end |= {"stopped": True, "reason": str(why)}
+        self._finished.append({**end, **self._figures(cursor)})
+        del self.cursors[cursor.topic, cursor.partition]
+        self._report_now.set()
+
+    def _report(self) -> dict[str, Any]:
+        """What the desk is told: each cursor's place, and those that came to their end."""
+        finished, self._finished = self._finished, []
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "partitions": [
+                {"topic": c.topic, "partition": c.partition, "position": c.current.to_json(), **self._figures(c)}
+                for c in self.cursors.values()
+            ],
+            "finished": finished,
+            "buffer": self.buffer.bytes,
+            "cpu": usage.ru_utime + usage.ru_stime,
+        }
+
+    def _figures(self, cursor: Cursor) -> dict[str, Any]:
+        return {
+            "records": cursor.records,
+            "bytes": cursor.bytes,
+            "end": cursor.high_watermark,
+            "state": cursor.state,
+            "note": cursor.note,
+            "resumes": cursor.resumes,
+        }
+
+    # -- what cursors ask for
+
+    def fetch(self, cursor: Cursor) -> None:
+        """Bring a cursor to the fetcher of its leader."""
+        leader = self.source.leader(cursor.topic, cursor.partition)
+        for node, fetcher in self._fetchers.items():
+            if cursor in fetcher.cursors and (leader is None or node != leader.leader):
+                fetcher.leave(cursor)
+                cursor.lap += 1
+                cursor.fetch_from = cursor.expected, cursor.expected_epoch
+        if leader is None:
+            cursor.note = "source: the partition has no leader"
+            asyncio.get_running_loop().call_later(0.5, self._look_again, cursor)
+            return
+        if leader.leader not in self._fetchers:
+            self._fetchers[leader.leader] = Fetcher(self, leader.leader)
+        self._fetchers[leader.leader].join(cursor)
+
+    def _look_again(self, cursor: Cursor) -> None:
+        if cursor.flowing:
+            task = asyncio.create_task(self.refresh_source())
+            self._runs.add(task)
+            task.add_done_callback(self._runs.discard)
+
+    def send(self, cursor: Cursor) -> None:
+        """Bring a cursor with batches to the sender of its leader."""
+        leader = self.target.leader(cursor.topic, cursor.channel.partition)
+        if leader is None:
+            cursor.abandoned(ConnectionError("the partition has no leader on the target"))
+            return
+        lane = (hash(cursor.topic) + cursor.channel.partition) % self.work.connections
+        sender = self._senders.get((leader.leader, lane))
+        if sender is None:
+            sender = self._senders[leader.leader, lane] = Sender(self, leader.leader, lane)
+        sender.offer(cursor)
+
+    def forget(self, cursor: Cursor) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.leave(cursor)
+        for sender in self._senders.values():
+            sender.forget(cursor)
+
+    def max_message_bytes(self, topic: str) -> int:
+        return self._limits.get(topic, 1 << 62)
+
+    async def _read_limit(self, topic: str) -> None:
+        """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
+        ask = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=["max.message.bytes"]
+        )
+        with contextlib.suppress(KafkaError):
+            answer = await self.target.ask(DescribeConfigsRequest(resources=[ask]))
+            for result in answer.results:
+                for setting in result.configs or ():
+                    if setting.name == "max.message.bytes" and setting.value:
+                        self._limits[topic] = int(setting.value)
+
+    # -- metadata, one look at a time
+
+    async def refresh_source(self) -> None:
+        await self._once("source", self._refresh_source)
+
+    async def refresh_target(self) -> None:
+        await self._once("target", self._refresh_target)
+
+    async def _once(self, which: str, refresh: Any) -> None:
+        task = self._refreshing.get(which)
+        if task is None or task.done():
+            task = self._refreshing[which] = asyncio.create_task(refresh())
+        await asyncio.shield(task)
+
+    async def _refresh_source(self) -> None:
+        with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+            await self.source.refresh({topic for topic, _ in self.cursors})
+        for cursor in list(self.cursors.values()):
+            known = self.source.topics.get(cursor.topic)
+            if known and cursor.position.topic_id and known.id.hex() != cursor.position.topic_id:
+                cursor.trouble(Renumber(0, "the source topic was deleted and created again"))
+            elif cursor.flowing:
+                self.fetch(cursor)
+        await asyncio.sleep(_REFRESH_PAUSE)
+
+    async def _refresh_target(self) -> None:
+        with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+            await self.target.refresh({topic for topic, _ in self.cursors})
+        for cursor in list(self.cursors.values()):
+            known = self.target.topics.get(cursor.topic)
+            if known and cursor.position.target_topic_id and known.id.hex() != cursor.position.target_topic_id:
+                cursor.trouble(Renumber(-1, "the target topic was deleted and created again"))
+        await asyncio.sleep(_REFRESH_PAUSE)
+
+
+def run(work: Work, number: int, attempt: int) -> list[Position]:
+    """The body of a Spark task."""
+
+    async def whole() -> list[Position]:
+        return await Stream(work, number, attempt).run()
+
+    return asyncio.run(whole())

@@ -1,0 +1,1 @@
+"""Kafka as bytes: connections, the two hot requests framed by hand, record batch headers. Knows nothing of mirroring."""

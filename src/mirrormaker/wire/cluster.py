@@ -1,0 +1,181 @@
+"""A Kafka cluster as a client sees it: its brokers, who leads what, and one connection per broker and purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.errors import BrokerResponseError, for_code
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from mirrormaker.wire.connection import Connection, ConnectionLost, Lease
+
+NO_ID = bytes(16)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How to reach a cluster."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    client_id: str = "mirrormaker"
+    request_timeout: float = 30.0
+    connect_timeout: float = 10.0
+    backoff: float = 0.05
+    max_backoff: float = 1.0
+
+    def __str__(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
+
+
+@dataclass(frozen=True)
+class Partition:
+    leader: int
+    leader_epoch: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    id: bytes
+    internal: bool
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+
+class Cluster:
+    """Connections are opened when asked for, shared by purpose ("lane"), and opened again after a pause when they break."""
+
+    def __init__(self, endpoint: Endpoint, lease: Lease | None = None) -> None:
+        self.endpoint = endpoint
+        self.id: str = ""
+        self.controller = -1
+        self.brokers: dict[int, tuple[str, int]] = {}
+        self.topics: dict[str, Topic] = {}
+        self._lease = lease
+        self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
+        self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+
+    # -- connections
+
+    async def connection(self, node: int, lane: str = "control") -> Connection:
+        """The connection to a broker for one purpose; requests of different purposes do not wait for each other."""
+        if node not in self.brokers:
+            raise ConnectionLost(f"broker {node} of {self.endpoint} is not there")
+        return await self._connect(self.brokers[node], lane)
+
+    async def _connect(self, address: tuple[str, int], lane: str) -> Connection:
+        key = (address, lane)
+        task = self._connections.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_open)):
+            task = asyncio.create_task(self._open(address, lane))
+            self._connections[key] = task
+        return await asyncio.shield(task)
+
+    async def _open(self, address: tuple[str, int], lane: str) -> Connection:
+        failures, not_before = self._failures.get(address, (0, 0.0))
+        await asyncio.sleep(max(0.0, not_before - time.monotonic()))
+        lease = self._lease if lane.startswith("produce") else None
+        connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease)
+        try:
+            await connection.open(self.endpoint.connect_timeout)
+            # Version 0 is understood by every broker since 0.10, and an unknown version would cost a round trip more.
+            versions = await connection.ask(ApiVersionsRequest(), self.endpoint.request_timeout, version=0)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ConnectionError):
+                pause = min(self.endpoint.max_backoff, self.endpoint.backoff * 2**failures)
+                self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
+            raise
+        self._failures.pop(address, None)
+        connection.versions = {v.api_key: (v.min_version, v.max_version) for v in versions.api_keys}
+        return connection
+
+    def close(self, *, abort: bool = False) -> None:
+        for task in self._connections.values():
+            task.cancel()
+            if task.done() and not task.cancelled() and not task.exception():
+                task.result().close(abort=abort)
+        self._connections.clear()
+
+    # -- questions
+
+    async def ask(
+        self,
+        request: ApiMessage,
+        node: int | None = None,
+        *,
+        timeout: float | None = None,
+        newest: int | None = None,
+        lane: str = "control",
+    ) -> Any:
+        """One question to one broker, or to whichever answers; `newest` caps the request's version."""
+        connection = await (self._any() if node is None else self.connection(node, lane))
+        version = None if newest is None else min(newest, connection.best_version(type(request)))
+        return await connection.ask(request, timeout or self.endpoint.request_timeout, version)
+
+    async def _any(self) -> Connection:
+        """A connection to any broker: one that is open, else the first that lets us in, the bootstrap list last."""
+        for (_, lane), task in self._connections.items():
+            if lane == "control" and task.done() and not task.cancelled() and not task.exception():
+                if task.result().is_open:
+                    return task.result()
+        known = list(self.brokers.values())
+        random.shuffle(known)
+        reasons = []
+        for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
+            try:
+                return await self._connect(address, "control")
+            except ConnectionError as error:
+                reasons.append(str(error))
+        raise ConnectionLost("; ".join(dict.fromkeys(reasons)))
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+        """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""
+        names = None if topics is None else list(topics)
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        self.id = answer.cluster_id or ""
+        self.controller = answer.controller_id
+        self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        found = {t.name: _topic(t) for t in answer.topics if t.error_code in (0, 5) and t.partitions}
+        if names is None:
+            self.topics = found
+        else:
+            for name in names:
+                self.topics.pop(name, None)
+            self.topics.update(found)
+
+    def leader(self, topic: str, partition: int) -> Partition | None:
+        """Who leads a partition, if anyone does."""
+        known = self.topics.get(topic)
+        found = known.partitions.get(partition) if known else None
+        return found if found and found.leader in self.brokers else None
+
+
+def _topic(answer: Any) -> Topic:
+    partitions = {
+        p.partition_index: Partition(p.leader_id, _or(p.leader_epoch, -1), len(p.replica_nodes)) for p in answer.partitions
+    }
+    topic_id = answer.topic_id.bytes if answer.topic_id is not None else NO_ID
+    return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def raise_for(code: int, what: str = "") -> None:
+    """Turn a broker's error code into its exception."""
+    if code:
+        raise error_for(code, what)
+
+
+def error_for(code: int, what: str = "") -> BrokerResponseError:
+    kind: type[BrokerResponseError] = for_code(code)
+    return kind(what)

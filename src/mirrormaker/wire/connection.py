@@ -1,0 +1,286 @@
+"""One TCP connection to a broker: requests leave in order, answers come back in order.
+
+Why not kafka-python's: it reads 4096 bytes at a time and copies each frame twice (9.3 s of CPU for 2 GB, this way under 3 s).
+Here a large frame is received straight into its own buffer, and a request leaves as the list of buffers it is made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from kafka.protocol.api_message import ApiMessage
+
+Part = bytes | bytearray | memoryview
+Lease = Callable[[], bool]
+
+_INT = struct.Struct(">i")
+_SMALL = 16 * 1024  # answers up to this size share one read; larger frames get a buffer of their own
+_SOCKET_BUFFER = 4 << 20  # few large reads instead of many small ones; the kernel gives what it allows
+_MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
+_READS_IN_A_ROW = 8  # then the other connections get their turn
+
+
+class ConnectionLost(ConnectionError):
+    """The connection ended with requests unanswered: whether they took effect is unknown."""
+
+
+class Connection:
+    """Non-blocking socket on the running event loop, with a queue of the requests that wait for their answer."""
+
+    def __init__(self, host: str, port: int, *, client_id: str, max_frame: int = 256 << 20, lease: Lease | None = None) -> None:
+        self.host, self.port = host, port
+        self.client_id = client_id
+        self.max_frame = max_frame
+        self.lease = lease
+        self.on_drain: Callable[[], None] | None = None
+        self.error: Exception | None = None
+        self.bytes_in = 0
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._waiting: deque[tuple[int, int, asyncio.Future[memoryview]]] = deque()
+        self._outgoing: deque[memoryview] = deque()
+        self._writing = False
+        self._correlation = 0
+        self._sock: socket.socket | None = None
+        self._small = memoryview(bytearray(_SMALL))
+        self._held = 0  # bytes of _small that are not yet a whole frame
+        self._frame: memoryview | None = None  # the large frame being received
+        self._got = 0
+
+    def __repr__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    # -- opening and closing
+
+    async def open(self, timeout: float) -> None:
+        """Connect, trying each address that the name has."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._sock = await asyncio.wait_for(self._connect(), timeout)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise ConnectionLost(f"{self} did not answer within {timeout:g} s") from error
+        except OSError as error:
+            raise ConnectionLost(f"{self}: {_reason(error)}") from error
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+
+    async def _connect(self) -> socket.socket:
+        addresses = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        error: OSError | None = None
+        for family, kind, protocol, _name, address in addresses:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
+                await self._loop.sock_connect(sock, address)
+                return sock
+            except OSError as failed:
+                sock.close()
+                error = failed
+            except BaseException:
+                sock.close()
+                raise
+        raise error or OSError("the name has no address")
+
+    @property
+    def is_open(self) -> bool:
+        return self._sock is not None
+
+    @property
+    def is_quiet(self) -> bool:
+        """No byte of an answer is under way."""
+        return self._frame is None and self._held == 0
+
+    @property
+    def can_write(self) -> bool:
+        """Nothing waits in user space: what is sent now goes to the kernel now."""
+        return not self._outgoing
+
+    def close(self, error: Exception | None = None, *, abort: bool = False) -> None:
+        """End it. `abort` sends a reset, so that the broker drops what it has not read yet."""
+        if self._sock is None:
+            return
+        sock, self._sock = self._sock, None
+        self._loop.remove_reader(sock.fileno())
+        self._loop.remove_writer(sock.fileno())
+        if abort:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        self.error = error or ConnectionLost(f"{self} was closed")
+        self._outgoing.clear()
+        while self._waiting:
+            future = self._waiting.popleft()[2]
+            if not future.done():
+                future.set_exception(self.error)
+                future.exception()  # whoever waits will see it; whoever does not is not warned about it
+
+    # -- requests
+
+    def send(self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]) -> asyncio.Future[memoryview]:
+        """Frame a request around its buffers and send it; the future gets the answer's body, behind its header."""
+        if self._sock is None:
+            raise self.error or ConnectionLost(f"{self} is not open")
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        name = self.client_id.encode()
+        header = struct.pack(f">hhih{len(name)}s", api_key, api_version, self._correlation, len(name), name)
+        if flexible:
+            header += b"\0"
+        size = len(header) + sum(map(len, parts))
+        self._outgoing.append(memoryview(_INT.pack(size) + header))
+        self._outgoing.extend(map(memoryview, parts))
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
+        skip = 5 if flexible and api_key != 18 else 4
+        self._waiting.append((self._correlation, skip, future))
+        if not self._writing:
+            self._flush()
+        return future
+
+    async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
+        """Send one of kafka-python's messages in the highest version that both sides know."""
+        version = self.best_version(type(request)) if version is None else version
+        body = request.encode(version=version)
+        answer = self.send(request.API_KEY, version, request.flexible_version_q(version), [body])
+        try:
+            data = await asyncio.wait_for(asyncio.shield(answer), timeout)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            late = ConnectionLost(f"{self} did not answer {request.name} within {timeout:g} s")
+            self.close(late)
+            raise late from error
+        return RESPONSES[request.API_KEY].decode(data, version=version)
+
+    def best_version(self, message: type[ApiMessage]) -> int:
+        """The newest version of a request that broker and client share."""
+        if message.API_KEY not in self.versions:
+            raise UnsupportedRequest(f"{self} does not know {message.name}")
+        low, high = self.versions[message.API_KEY]
+        best: int = min(high, message.max_version)
+        if best < low:
+            raise UnsupportedRequest(f"{self} knows {message.name} only from version {low} on")
+        return best
+
+    # -- sending
+
+    def _flush(self) -> None:
+        """Hand the kernel what it takes. The lease is looked at right before each write: without it nothing may leave."""
+        assert self._sock is not None
+        outgoing = self._outgoing
+        while outgoing:
+            if self.lease is not None and not self.lease():
+                self.close(ConnectionLost(f"{self}: the lease ran out"), abort=True)
+                return
+            try:
+                sent = self._sock.sendmsg([outgoing[i] for i in range(min(len(outgoing), _MAX_PARTS))])
+            except BlockingIOError:
+                if not self._writing:
+                    self._writing = True
+                    self._loop.add_writer(self._sock.fileno(), self._flush)
+                return
+            except OSError as error:
+                self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+                return
+            while sent:
+                part = outgoing[0]
+                if sent < len(part):
+                    outgoing[0] = part[sent:]
+                    break
+                sent -= len(part)
+                outgoing.popleft()
+            while outgoing and not len(outgoing[0]):
+                outgoing.popleft()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._sock.fileno())
+            if self.on_drain is not None:
+                self.on_drain()
+
+    # -- receiving
+
+    def _readable(self) -> None:
+        for _ in range(_READS_IN_A_ROW):
+            if self._sock is None:
+                return
+            frame = self._frame
+            into = self._small[self._held :] if frame is None else frame[self._got :]
+            try:
+                count = self._sock.recv_into(into)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+                return
+            if count == 0:
+                self.close(ConnectionLost(f"{self} closed the connection"))
+                return
+            self.bytes_in += count
+            if frame is None:
+                self._held += count
+                self._take_small_frames()
+            else:
+                self._got += count
+                if self._got == len(frame):
+                    self._frame = None
+                    self._deliver(frame)
+            if count < len(into):
+                return  # the kernel had no more
+
+    def _take_small_frames(self) -> None:
+        """Cut whole frames out of the shared buffer; one that does not fit there continues in its own."""
+        at, held, small = 0, self._held, self._small
+        while held - at >= 4:
+            size = _INT.unpack_from(small, at)[0]
+            if not 4 <= size <= self.max_frame:
+                self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
+                return
+            at += 4
+            if size > held - at and size > _SMALL - 4:
+                frame = memoryview(np.empty(size, np.uint8)).cast("B")
+                self._got = held - at
+                frame[: self._got] = small[at:held]
+                self._frame, self._held = frame, 0
+                return
+            if size > held - at:
+                at -= 4
+                break
+            self._deliver(memoryview(bytearray(small[at : at + size])))
+            if self._sock is None:
+                return
+            at += size
+        if at:
+            small[: held - at] = bytes(small[at:held])
+        self._held = held - at
+
+    def _deliver(self, frame: memoryview) -> None:
+        correlation = _INT.unpack_from(frame)[0]
+        if not self._waiting or self._waiting[0][0] != correlation:
+            self.close(ConnectionLost(f"{self} answered a question that was not asked"))
+            return
+        _, skip, future = self._waiting.popleft()
+        if not future.done():
+            future.set_result(frame[skip:])
+
+
+class UnsupportedRequest(Exception):
+    """The broker is too old, or too new, for a request."""
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _responses() -> dict[int, Any]:
+    from kafka.protocol import admin, consumer, metadata, producer
+
+    classes = [getattr(module, name) for module in (admin, consumer, metadata, producer) for name in module.__all__]
+    return {c.API_KEY: c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage) and not c.is_request()}
+
+
+RESPONSES = _responses()
