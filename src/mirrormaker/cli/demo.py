@@ -1,1 +1,2 @@
-def add_to(commands): pass
+def add_to(commands):
+    pass

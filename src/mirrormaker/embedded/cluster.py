@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -94,8 +93,11 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop all servers and remove the temporary directory."""
-        _all_at_once(self.brokers)
-        _all_at_once(self._others)
+        # Brokers together, so that they take the time of one; then what they need to leave in order.
+        for broker in self.brokers:
+            broker.ask_to_stop()
+        for server in [*self.brokers, *self._others]:
+            server.stop()
         self.brokers, self._others, self.zookeeper = [], [], None
         if self._directory is not None and self._kept is None:
             owned.remove_directory(self._directory)
@@ -169,31 +171,31 @@ class Cluster:
         for number in range(1, self._count + 1):
             port = free_port()
             own = layout.zookeeper_broker(self.version, self.directory, number, port, self.zookeeper)
-            self._add_broker(number, port, {**common, **own})
+            self._add_broker(number, port, common | own)
 
     def _prepare_kraft(self) -> None:
+        cluster = layout.identifier()
         common = layout.broker(self.version, self._count)
         controller = free_port()
-        ports = [free_port() for _ in range(self._count)]
-        if self._count == 1:
-            combined = layout.combined(self.directory, ports[0], controller)
-            self._add_broker(1, ports[0], {**common, **combined})
-            layout.format_storage(self.version, self.directory / "broker-1.properties", self.directory / "broker-1")
-            return
-        # The controller is a process of its own, so that no broker's death takes the quorum along.
-        file = layout.write(
-            self.directory / "controller.properties", layout.controller(self.directory, controller) | self._settings
-        )
-        self._others = [self._server("controller", "kafka.Kafka", file)]
-        cluster = layout.format_storage(self.version, file, self.directory / "controller")
-        for number, port in enumerate(ports, start=1):
-            self._add_broker(number, port, {**common, **layout.kraft_broker(self.directory, number, port, controller)})
-            layout.join(cluster, self.directory / f"broker-{number}", number)
+        if self._count > 1:
+            # The controller is a process of its own, so that no broker's death takes the quorum along.
+            settings = layout.controller(self.directory, controller) | self._settings
+            file = layout.write(self.directory / "controller.properties", settings)
+            self._others = [self._server("controller", "kafka.Kafka", file)]
+            layout.format_storage(self.version, self.directory / "controller", cluster, layout.CONTROLLER)
+        for number in range(1, self._count + 1):
+            port = free_port()
+            if self._count > 1:
+                own = layout.kraft_broker(self.directory, number, port, controller)
+            else:
+                own = layout.combined(self.directory, port, controller)
+            self._add_broker(number, port, common | own)
+            layout.format_storage(self.version, self.directory / f"broker-{number}", cluster, number)
 
     def _add_broker(self, number: int, port: int, settings: dict[str, str]) -> None:
         file = layout.write(self.directory / f"broker-{number}.properties", settings | self._settings)
         line = command(self.version, "kafka.Kafka", str(file), jvm=self._jvm)
-        self.brokers.append(Broker(number, port, line, self.directory))
+        self.brokers.append(Broker(parse(self.version), number, port, line, self.directory))
 
     def _server(self, name: str, main_class: str, file: Path) -> Server:
         line = command(self.version, main_class, str(file), jvm=["-Xmx256m", *QUICK])
@@ -228,9 +230,3 @@ def _leads(broker: Broker, topic: str, partitions: int) -> bool:
     answer = metadata.ask(broker.port)
     known = answer.topics.get(topic, {}) if answer is not None else {}
     return len(known) == partitions and all(partition.leader >= 0 for partition in known.values())
-
-
-def _all_at_once(servers: Sequence[Server]) -> None:
-    if servers:
-        with ThreadPoolExecutor(len(servers)) as pool:
-            list(pool.map(Server.stop, servers))

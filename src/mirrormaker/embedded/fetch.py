@@ -100,7 +100,7 @@ def _resolve(recipe: list[str], part: Path) -> str | None:
     try:
         said = process.communicate()[0].decode(errors="replace").strip()
     finally:
-        owned.end(process, signal.SIGKILL, patience=10)
+        owned.end(process, signal.SIGKILL)
     if process.returncode == 0:
         return None
     return "; ".join(said.splitlines()[:3]) or f"Ivy ended with exit code {process.returncode}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import tempfile
 import uuid
 from pathlib import Path
 
 from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.embedded.fetch import jars
 from mirrormaker.embedded.jvm import QUICK
 from mirrormaker.embedded.releases import parse
 from mirrormaker.embedded.tools import KafkaTools
@@ -20,6 +23,8 @@ CONTROLLER = 100
 # How long a killed broker stays in the books, and so keeps its successor waiting. Kafka's own 9 s (18 s with
 # ZooKeeper) is a long time in a test; a starved broker misses several heartbeats before it is written off.
 _SESSION_MS = 4000
+
+_ANY_CLUSTER = "mirrormaker-embedded-w"  # 22 characters that Kafka can read as an id
 
 
 def write(file: Path, settings: Settings) -> Path:
@@ -105,29 +110,43 @@ def zookeeper_broker(version: str, directory: Path, number: int, port: int, zook
         "zookeeper.connect": zookeeper,
         "zookeeper.connection.timeout.ms": "30000",  # both start at once
         "zookeeper.session.timeout.ms": str(_SESSION_MS),
+        # Brokers that all stop at once have nobody to hand over to, and would try three times, 5 s apart.
+        "controlled.shutdown.retry.backoff.ms": "500",
     }
     if parse(version) < (0, 9):
         return settings | {"host.name": "127.0.0.1", "advertised.host.name": "127.0.0.1", "port": str(port)}
     return settings | {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
 
 
-def format_storage(version: str, file: Path, storage: Path) -> str:
-    """Format a KRaft node's storage, unless a kept directory already is: the cluster's id."""
-    if not (storage / "meta.properties").exists():
-        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", _identifier(), "--config", str(file)]
-        done = KafkaTools(version).run(*tool, jvm=QUICK)
-        if done.returncode:
-            raise EmbeddedError(f"the storage in {storage} could not be formatted: {done.stdout}{done.stderr}")
-    lines = (storage / "meta.properties").read_text().splitlines()
-    return next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
-
-
-def join(cluster: str, storage: Path, number: int) -> None:
-    """Give a broker's empty storage its place in a cluster: what the format tool does, a second of Java less."""
+def format_storage(version: str, storage: Path, cluster: str, node: int) -> None:
+    """Make a KRaft node's storage part of a cluster, unless it already is: what Kafka's format tool does."""
     if not (storage / "meta.properties").exists():
         storage.mkdir()
-        identity = {"version": "1", "cluster.id": cluster, "node.id": str(number), "directory.id": _identifier()}
+        shutil.copy(_first_records(version), storage)
+        identity = {"version": "1", "cluster.id": cluster, "node.id": str(node), "directory.id": identifier()}
         write(storage / "meta.properties", identity)
+
+
+def identifier() -> str:
+    """A random id in Kafka's notation."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _first_records(version: str) -> Path:
+    """The feature levels that Kafka's format tool gives a new cluster.
+
+    They depend on the version alone and asking takes a second of Java for each node, so they stay with the jars.
+    """
+    kept = jars(version) / "bootstrap.checkpoint"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
+            file = write(Path(directory) / "broker.properties", combined(Path(directory), 9092, 9093))
+            tool = ["kafka.tools.StorageTool", "format", "--config", str(file), "--cluster-id", _ANY_CLUSTER]
+            done = KafkaTools(version).run(*tool, jvm=QUICK)
+            if done.returncode:
+                raise EmbeddedError(f"Kafka {version} could not format its storage: {done.stdout}{done.stderr}")
+            (Path(directory) / "broker-1" / kept.name).replace(kept)
+    return kept
 
 
 def _kraft(node: int, voter: int, controller_port: int) -> Settings:
@@ -139,13 +158,6 @@ def _kraft(node: int, voter: int, controller_port: int) -> Settings:
         "broker.session.timeout.ms": str(_SESSION_MS),
         "broker.heartbeat.interval.ms": "500",
     }
-
-
-def _identifier() -> str:
-    """A random id in Kafka's notation, not starting with the dash of an option."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()).startswith("-"):
-        pass
-    return text
 
 
 def _escaped(value: str) -> str:

@@ -58,17 +58,22 @@ def spawn(
     return process
 
 
-def end(process: subprocess.Popen[bytes], number: signal.Signals, patience: float) -> None:
-    """Signal a process's group, kill it if it is not gone in `patience` seconds, and reap it."""
+def send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Signal a process and its children, if it still runs."""
     if process.poll() is None:
-        _signal_group(process, number)
-        # A paused process takes no other signal than a kill.
-        _signal_group(process, signal.SIGCONT)
-        try:
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
-            _signal_group(process, signal.SIGKILL)
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def end(process: subprocess.Popen[bytes], number: signal.Signals, patience: float = 10) -> None:
+    """Signal a process, kill it if it is not gone in `patience` seconds, and reap it."""
+    send(process, number)
+    send(process, signal.SIGCONT)  # a paused process takes nothing but a kill
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        send(process, signal.SIGKILL)
+        process.wait()
     _tell({"process": [process.pid, ""], "forget": True})
 
 
@@ -83,11 +88,6 @@ def remove_directory(directory: Path) -> None:
     """Remove a directory made by `new_directory`."""
     shutil.rmtree(directory, ignore_errors=True)
     _tell({"directory": str(directory), "forget": True})
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
 
 
 def _tell(note: dict[str, object]) -> None:

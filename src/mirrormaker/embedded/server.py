@@ -54,6 +54,11 @@ class Server:
                 raise EmbeddedError(f"{self.name} was not ready in {timeout:g} s; its log ends with:\n{self.tail()}")
             time.sleep(0.05)
 
+    def ask_to_stop(self) -> None:
+        """Begin to stop in order, without waiting for the end."""
+        if self._process is not None:
+            owned.send(self._process, signal.SIGTERM)
+
     def stop(self) -> None:
         """Stop in order, as an administrator would."""
         self._end(signal.SIGTERM)

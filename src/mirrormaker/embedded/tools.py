@@ -58,7 +58,7 @@ class KafkaTools:
         except subprocess.TimeoutExpired:
             raise EmbeddedError(f"{main_class} was not done in {timeout:g} s and was stopped") from None
         finally:
-            owned.end(process, signal.SIGKILL, patience=10)
+            owned.end(process, signal.SIGKILL)
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()

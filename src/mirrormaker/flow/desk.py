@@ -90,7 +90,10 @@ class Desk:
         challenge = secrets.token_bytes(32)
         _say(writer, {"challenge": challenge.hex()})
         hello: dict[str, Any] = json.loads(await reader.readline())
-        if not hmac.compare_digest(str(hello["proof"]), proof(self.secret, challenge)) or hello["flow"] not in self._flows:
+        if (
+            not hmac.compare_digest(str(hello["proof"]), proof(self.secret, challenge))
+            or hello["flow"] not in self._flows
+        ):
             return None
         return hello
 

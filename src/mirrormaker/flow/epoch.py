@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -53,5 +54,10 @@ def stream_of(work: Work):  # type: ignore[no-untyped-def]  # mapInArrow takes a
 
 def _rows(number: int, positions: Sequence[Position]) -> pa.RecordBatch:
     """A stream without partitions still needs a row, or Spark would not start it."""
-    rows = [(number, p.topic, p.partition, p.offset) for p in positions] or [(number, None, None, None)]
-    return pa.RecordBatch.from_arrays([pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), POSITIONS, strict=True)], schema=POSITIONS)
+    rows: list[tuple[Any, ...]] = [(number, p.topic, p.partition, p.offset) for p in positions] or [
+        (number, None, None, None)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), POSITIONS, strict=True)],
+        schema=POSITIONS,
+    )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -143,14 +144,20 @@ class Flow:
                 await cluster.refresh()
             except OSError as error:
                 path = self.settings.path if which == "source" else self.wiring.target.path
-                raise ClusterError(f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})") from error
+                raise ClusterError(
+                    f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
+                ) from error
         ask = DescribeConfigsRequest.DescribeConfigsResource
         broker = min(self.target.brokers)
         with contextlib.suppress(KafkaError, OSError, ValueError, Exception):
             answer = await self.target.ask(
                 DescribeConfigsRequest(
                     resources=[
-                        ask(resource_type=_BROKER, resource_name=str(broker), configuration_keys=["producer.id.expiration.ms"])
+                        ask(
+                            resource_type=_BROKER,
+                            resource_name=str(broker),
+                            configuration_keys=["producer.id.expiration.ms"],
+                        )
                     ]
                 ),
                 broker,
@@ -176,7 +183,11 @@ class Flow:
     def _was_equal(self, position: Position) -> bool:
         """Did source and target have the same number of partitions, before one side grew?"""
         topic = self.target.topics.get(position.topic)
-        return topic is not None and len(topic.partitions) == position.target_partitions and position.partition < len(topic.partitions)
+        return (
+            topic is not None
+            and len(topic.partitions) == position.target_partitions
+            and position.partition < len(topic.partitions)
+        )
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -217,7 +228,8 @@ class Flow:
             holding = self.holdings.pop(key)
             self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
 
-    async def _take_up(self, keys: set[Key]) -> None:
+    async def _take_up(self, assigned: frozenset[Key]) -> None:
+        keys = set(assigned)
         if not keys:
             return
         missing = {topic for topic, _ in keys if topic not in self.source.topics or topic not in self.target.topics}
@@ -249,7 +261,11 @@ class Flow:
         grow = set()
         for key, (offset, metadata) in committed.items():
             known = unpack(*key, offset, metadata) if key[0] in behind else None
-            if known and self._was_equal(known) and len(self.source.topics[key[0]].partitions) > known.target_partitions:
+            if (
+                known
+                and self._was_equal(known)
+                and len(self.source.topics[key[0]].partitions) > known.target_partitions
+            ):
                 grow.add(key[0])
         for line in await ensure(self.source, self.target, [self.source.topics[t] for t in grow], grow):
             self.say(line)
@@ -352,7 +368,10 @@ class Flow:
             self.say(f"{part['topic']}-{part['partition']} flows again")
         holding.state, holding.note = part["state"], part["note"]
         if holding.committed and holding.position.offset > holding.committed.offset:
-            moved = holding.position.cut(holding.position.partition).offset - holding.committed.cut(holding.position.partition).offset
+            moved = (
+                holding.position.cut(holding.position.partition).offset
+                - holding.committed.cut(holding.position.partition).offset
+            )
             if moved and holding.bytes and holding.bytes / max(1, holding.records) * moved > _COMMIT_AFTER:
                 self._commit_now.set()
 
@@ -439,7 +458,7 @@ class Flow:
             for holding in self.holdings.values():
                 if holding.stream is not None:
                     shares[holding.stream].append(holding.position)
-            self._epoch_done = _in_thread(lambda s=shares: epoch.run(spark, self._work(), s))
+            self._epoch_done = _in_thread(partial(epoch.run, spark, self._work(), shares))
             try:
                 await asyncio.shield(self._epoch_done)
             except Exception as error:

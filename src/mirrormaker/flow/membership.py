@@ -10,8 +10,10 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kafka.errors import KafkaError
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -137,7 +139,9 @@ class Membership:
         )
         self._check(sync.error_code, "sync")
         share = ConsumerProtocolAssignment.decode(bytes(sync.assignment)) if sync.assignment else None
-        self.assigned = frozenset((t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions)
+        self.assigned = frozenset(
+            (t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions
+        )
         self.joined = True
 
     async def _share(self, answer: JoinGroupResponse) -> dict[str, bytes]:
@@ -154,7 +158,9 @@ class Membership:
         return {
             member: kind(
                 version=1,
-                assigned_partitions=[kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(shares[member].items())],
+                assigned_partitions=[
+                    kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(shares[member].items())
+                ],
                 user_data=b"",
             ).encode()
             for member in wishes
@@ -183,7 +189,7 @@ class Membership:
 
     async def commit(self, rows: dict[str, list[tuple[int, int, int, str]]]) -> None:
         """Commit as a member: (partition, offset, leader epoch, metadata) per topic."""
-        topic, row = OffsetCommitRequest.OffsetCommitRequestTopic, None
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
         row = topic.OffsetCommitRequestPartition
         request = OffsetCommitRequest(
             group_id=self.group,
@@ -211,7 +217,9 @@ class Membership:
     async def committed(self) -> dict[Key, tuple[int, str]]:
         """All that the group has committed: offset and metadata of each partition."""
         while True:
-            answer = await self._ask(OffsetFetchRequest(group_id=self.group, topics=None, require_stable=True), newest=7)
+            answer = await self._ask(
+                OffsetFetchRequest(group_id=self.group, topics=None, require_stable=True), newest=7
+            )
             codes = {answer.error_code or 0} | {p.error_code for t in answer.topics for p in t.partitions}
             if codes & _ANOTHER_COORDINATOR or 88 in codes:  # 88: a transaction on the offsets is about to end
                 await asyncio.sleep(_PAUSE)
@@ -228,12 +236,12 @@ class Membership:
 
     async def _ask(
         self,
-        request: object,
+        request: ApiMessage,
         *,
         lane: str = "control",
         timeout: float | None = None,
         newest: int | None = None,
-    ) -> object:
+    ) -> Any:
         if self._coordinator is None:
             await self._find_coordinator()
         try:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from typing import IO, Any
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.flow import jvm
 from mirrormaker.flow import spark as spark_session
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.flow import Flow, Wiring
@@ -42,6 +44,7 @@ class Mirror:
         self.display = Display(options.progress_interval, self.snapshot)
         self._slots: list[IO[str]] = []
         self._session: SparkSession | None = None
+        self._jvm: subprocess.Popen[bytes] | None = None
 
     async def run(self) -> int:
         """Mirror; the result is the exit code."""
@@ -84,7 +87,9 @@ class Mirror:
 
     # -- Spark
 
-    def _start_spark(self, loop: asyncio.AbstractEventLoop, spark: asyncio.Future[Any], judge: asyncio.Future[Any]) -> None:
+    def _start_spark(
+        self, loop: asyncio.AbstractEventLoop, spark: asyncio.Future[Any], judge: asyncio.Future[Any]
+    ) -> None:
         """In a thread of its own: Spark needs seconds to start, and Kafka is asked meanwhile."""
 
         def tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -101,7 +106,9 @@ class Mirror:
 
         try:
             streams = self.options.num_streams * len(self.sources)
-            session = spark_session.start(self.options.spark_master, self.options.spark_conf, streams, self.directory, self.log)
+            session, self._jvm = spark_session.start(
+                self.options.spark_master, self.options.spark_conf, streams, self.directory, self.log
+            )
             self._session = session
             try:
                 send(judge, java_judge(session, self.filter.pattern))
@@ -119,22 +126,13 @@ class Mirror:
         if session is None:
             return
         context: Any = session.sparkContext
-        gateway = context._gateway
         context._accumulatorServer.shutdown()  # it would print a stack trace when the JVM hangs up
-        process = getattr(gateway, "proc", None)
         if self.options.spark_master is not None and not self.options.spark_master.startswith("local"):
             stopper = threading.Thread(target=session.stop, daemon=True)
             stopper.start()
             stopper.join(_SPARK_STOP)
-        if process is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            process.terminate()
-            try:
-                process.wait(_SPARK_STOP)
-            except Exception:
-                process.kill()
-                process.wait()
+        if self._jvm is not None:
+            jvm.end(self._jvm, _SPARK_STOP)
 
     # -- what is shown
 
@@ -176,7 +174,11 @@ class Mirror:
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = self.flows[0]
         exact = self.target.acks == -1
-        why = "acks=all, one producer identity per source partition" if exact else "acks=1: an acknowledged record can be lost"
+        why = (
+            "acks=all, one producer identity per source partition"
+            if exact
+            else "acks=1: an acknowledged record can be lost"
+        )
         out += [
             f"target     {self.target.endpoint} (cluster {flow.target.id})",
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {self.options.spark_master or 'this machine'}",

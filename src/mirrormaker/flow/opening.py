@@ -28,7 +28,9 @@ _AT_ONCE = 50  # identities asked for side by side
 class Opening:
     """Turns assigned partitions into positions."""
 
-    def __init__(self, source: Cluster, target: Cluster, settings: SourceSettings, accept_new_target: bool, say: Say) -> None:
+    def __init__(
+        self, source: Cluster, target: Cluster, settings: SourceSettings, accept_new_target: bool, say: Say
+    ) -> None:
         self.source, self.target, self.settings = source, target, settings
         self.accept_new_target = accept_new_target
         self.say = say
@@ -70,7 +72,9 @@ class Opening:
             self.say(f"{known.topic} was deleted and created again on the source: mirroring {name} from its start")
             return None
         if known.target_topic_id and target_id and known.target_topic_id != target_id:
-            self.say(f"{known.topic} was deleted and created again on the target: {name} goes on at offset {known.offset}")
+            self.say(
+                f"{known.topic} was deleted and created again on the target: {name} goes on at offset {known.offset}"
+            )
             return known.offset
         if known.fingerprint != self.fingerprint:
             await self._say_what_doubles(known)

@@ -9,7 +9,9 @@ Key = tuple[str, int]
 _TOLERATED = 0.25  # of the mean load: below that, a move costs more than it brings
 
 
-def spread(partitions: Iterable[Key], streams: int, loads: Mapping[Key, float], now: Mapping[Key, int]) -> dict[Key, int]:
+def spread(
+    partitions: Iterable[Key], streams: int, loads: Mapping[Key, float], now: Mapping[Key, int]
+) -> dict[Key, int]:
     """Give each partition that has no stream yet to the one with the least to do."""
     plan = {key: now[key] for key in now}
     new = sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key))
@@ -29,7 +31,11 @@ def moves(plan: Mapping[Key, int], streams: int, loads: Mapping[Key, float]) -> 
     if mean <= 0 or gap <= 2 * _TOLERATED * mean:
         return {}
     # Moving a partition of load w changes the gap by 2 w; only one that makes it smaller is worth it.
-    candidates = [(abs(gap / 2 - loads.get(key, 0.0)), key) for key, s in plan.items() if s == heavy and 0 < loads.get(key, 0.0) < gap]
+    candidates = [
+        (abs(gap / 2 - loads.get(key, 0.0)), key)
+        for key, s in plan.items()
+        if s == heavy and 0 < loads.get(key, 0.0) < gap
+    ]
     return {min(candidates)[1]: light} if candidates else {}
 
 

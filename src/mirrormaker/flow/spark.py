@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from mirrormaker.flow import archive, jvm
 
 _LOG4J = """
 rootLogger.level = warn
@@ -37,35 +41,52 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "mirrormaker.stream.daemon",
+    # One tiny plan, run once: compiling it would take longer than running it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# No data goes through the driver's JVM: a small heap, the quick compiler, and one collector thread are all it needs.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -XX:-UsePerfData"
 
 
-def start(master: str | None, extra: Iterable[tuple[str, str]], streams: int, directory: Path, log: Path) -> SparkSession:
-    """A session whose own noise goes into `log`; `directory` holds what it needs while it runs."""
-    conf = SparkConf(loadDefaults=False)
-    for key, value in _SETTINGS.items():
-        conf.set(key, value)
-    conf.setAppName("mirrormaker")
-    conf.setMaster(master or f"local[{2 * streams},2147483647]")
+def start(
+    master: str | None,
+    extra: Iterable[tuple[str, str]],
+    streams: int,
+    directory: Path,
+    log: Path,
+    java_options: Sequence[str] | None = None,
+) -> tuple[SparkSession, subprocess.Popen[bytes] | None]:
+    """A session whose own noise goes into `log`, and its JVM; `directory` holds what both need while they run."""
     log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log))
-    conf.set("spark.driver.extraJavaOptions", f"{_JAVA} -Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}")
-    conf.set("spark.driver.memory", "512m")
-    conf.set("spark.local.dir", str(directory))
-    conf.set("spark.sql.warehouse.dir", str(directory / "warehouse"))
-    conf.set("spark.python.unix.domain.socket.dir", str(directory))
+    options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master is None or master.startswith("local"):
+    settings = dict(_SETTINGS)
+    settings["spark.local.dir"] = settings["spark.python.unix.domain.socket.dir"] = str(directory)
+    settings["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+    settings["spark.driver.memory"] = "512m"
+    is_local = master is None or master.startswith("local")
+    if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        conf.set("spark.driver.host", "127.0.0.1")
-        conf.set("spark.driver.bindAddress", "127.0.0.1")
-    for key, value in extra:
-        conf.set(key, value)
-    with log.open("ab") as stderr:
-        # A session of its own: a signal to our process group must not end the JVM before the streams have finished.
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": stderr, "stdout": stderr, "start_new_session": True})
-    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= dict(extra)
+    with log.open("ab") as noise:
+        if is_local:
+            options += archive.options() if java_options is None else java_options
+            gateway, process = jvm.start(options, directory, noise)
+        else:
+            settings["spark.driver.extraJavaOptions"] = " ".join((*jvm.FLAGS[1:], *options))
+            conf = _conf(settings, master, streams, None)
+            gateway = launch_gateway(conf, popen_kwargs={"stderr": noise, "stdout": noise, "start_new_session": True})
+            process = gateway.proc
+    conf = _conf(settings, master, streams, gateway.jvm)
+    return SparkSession(SparkContext(conf=conf, gateway=gateway)), process
+
+
+def _conf(settings: dict[str, str], master: str | None, streams: int, java: Any) -> SparkConf:
+    conf = SparkConf(loadDefaults=False, _jvm=java)
+    # Twice as many slots as streams: a successor starts at once, beside what it replaces.
+    conf.setAppName("mirrormaker").setMaster(master or f"local[{2 * streams},2147483647]")
+    return conf.setAll(list(settings.items()))

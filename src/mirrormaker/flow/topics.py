@@ -54,7 +54,9 @@ class Filter:
     def chosen(self, topics: Iterable[Topic], judge: Judge) -> list[Topic]:
         """Internal topics never: their records mean something to one cluster only."""
         return [
-            t for t in topics if not t.internal and not _INTERNAL.fullmatch(t.name) and judge(t.name) is not self.exclude
+            t
+            for t in topics
+            if not t.internal and not _INTERNAL.fullmatch(t.name) and judge(t.name) is not self.exclude
         ]
 
 
@@ -74,7 +76,9 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
         there = target.topics.get(topic.name)
         if there and topic.name in grow and len(there.partitions) < len(topic.partitions):
             await _grow(target, topic.name, len(topic.partitions))
-            lines.append(f"grew {topic.name} on the target from {len(there.partitions)} to {len(topic.partitions)} partitions")
+            lines.append(
+                f"grew {topic.name} on the target from {len(there.partitions)} to {len(topic.partitions)} partitions"
+            )
     if lines:
         await _wait_for(target, topics)
     return lines
@@ -92,7 +96,9 @@ async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, s
         result.resource_name: {
             s.name: s.value
             for s in result.configs or ()
-            if s.name in INHERITED and s.value is not None and (s.config_source == _SET_ON_TOPIC or s.is_default is False)
+            if s.name in INHERITED
+            and s.value is not None
+            and (s.config_source == _SET_ON_TOPIC or s.is_default is False)
         }
         for result in answer.results
     }
@@ -141,20 +147,29 @@ def _replication(topic: Topic, target: Cluster) -> int:
 async def _grow(target: Cluster, name: str, count: int) -> None:
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     answer = await target.ask(
-        CreatePartitionsRequest(topics=[kind(name=name, count=count, assignments=None)], timeout_ms=30_000, validate_only=False),
+        CreatePartitionsRequest(
+            topics=[kind(name=name, count=count, assignments=None)], timeout_ms=30_000, validate_only=False
+        ),
         target.controller,
     )
     for result in answer.results:
         if result.error_code not in (0, 37):  # 37: has as many already
             error = error_for(result.error_code)
-            raise ClusterError(f"topic {name} cannot be grown on {target.endpoint}: {type(error).__name__} ({result.error_code})")
+            raise ClusterError(
+                f"topic {name} cannot be grown on {target.endpoint}: {type(error).__name__} ({result.error_code})"
+            )
 
 
 async def _wait_for(target: Cluster, topics: list[Topic]) -> None:
     """Until every partition has a leader; a new topic takes brokers a moment."""
     for _ in range(300):
         await target.refresh(t.name for t in topics)
-        if all(target.leader(t.name, p) for t in topics if t.name in target.topics for p in target.topics[t.name].partitions):
+        if all(
+            target.leader(t.name, p)
+            for t in topics
+            if t.name in target.topics
+            for p in target.topics[t.name].partitions
+        ):
             if all(t.name in target.topics for t in topics):
                 return
         await asyncio.sleep(0.1)

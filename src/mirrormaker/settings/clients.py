@@ -107,7 +107,9 @@ class _File:
                 self.notes.append(f"{properties.where(key)}: {key} is not known{hint}")
         protocol = self.text("security.protocol", "PLAINTEXT")
         if protocol.upper() != "PLAINTEXT":
-            raise SettingError(f"{properties.where('security.protocol')}: security.protocol={protocol}: {_NOT_BUILT_WHY['security']}")
+            raise SettingError(
+                f"{properties.where('security.protocol')}: security.protocol={protocol}: {_NOT_BUILT_WHY['security']}"
+            )
 
     def text(self, key: str, default: str) -> str:
         return self.properties[key].value.strip() if key in self.properties else default
@@ -128,10 +130,11 @@ class _File:
         if key not in self.properties:
             return default
         text = self.properties[key].value.strip()
+        value: T | None
         try:
             value = parse(text)
         except ValueError:
-            value = None  # type: ignore[assignment]
+            value = None
         if value is None or not good(value):
             raise SettingError(f"{self.properties.where(key)}: {key}={text}: this must be {wanted}")
         return value
@@ -152,27 +155,30 @@ def source_settings(properties: Properties) -> SourceSettings:
     file = _File(properties, _CONSUMER_USED, _CONSUMER_UNUSED)
     group = file.required("group.id", "mirror")
     if file.text("enable.auto.commit", "false").lower() == "true":
-        file.notes.append(f"{properties.where('enable.auto.commit')}: positions are committed only after the target has them")
+        file.notes.append(
+            f"{properties.where('enable.auto.commit')}: positions are committed only after the target has them"
+        )
     strategy = file.text("partition.assignment.strategy", "range")
     if "range" not in strategy.lower():
         raise SettingError(
             f"{properties.where('partition.assignment.strategy')}: partition.assignment.strategy={strategy}:"
             " only the range assignor is built; remove the line"
         )
-    reset: str | None = file.choice(
-        "auto.offset.reset", "", "earliest", "latest", "none", "smallest", "largest"
-    )
+    reset: str | None = file.choice("auto.offset.reset", "", "earliest", "latest", "none", "smallest", "largest")
     session = file.number("session.timeout.ms", 10_000, 1000)
     heartbeat = file.number("heartbeat.interval.ms", min(3000, session // 3), 100)
     if heartbeat >= session:
-        raise SettingError(f"{properties.path}: heartbeat.interval.ms={heartbeat} must be less than session.timeout.ms={session}")
+        raise SettingError(
+            f"{properties.path}: heartbeat.interval.ms={heartbeat} must be less than session.timeout.ms={session}"
+        )
     return SourceSettings(
         path=properties.path,
         endpoint=file.endpoint(group),
         group_id=group,
         instance_id=file.text("group.instance.id", "") or None,
         auto_offset_reset={"smallest": "earliest", "largest": "latest"}.get(reset or "", reset) or None,
-        read_committed=file.choice("isolation.level", "read_uncommitted", "read_committed", "read_uncommitted") == "read_committed",
+        read_committed=file.choice("isolation.level", "read_uncommitted", "read_committed", "read_uncommitted")
+        == "read_committed",
         session_timeout_ms=session,
         heartbeat_interval_ms=heartbeat,
         fetch_max_wait_ms=file.number("fetch.max.wait.ms", 500),

@@ -142,10 +142,18 @@ def check(args: argparse.Namespace) -> RunOptions:
     if not args.producer_config:
         raise SettingError("--producer.config FILE is missing: the property file of the target cluster")
     if args.whitelist and args.blacklist:
-        raise SettingError("--whitelist (--include) and --blacklist (--exclude) contradict each other: give one of them")
+        raise SettingError(
+            "--whitelist (--include) and --blacklist (--exclude) contradict each other: give one of them"
+        )
     if not args.whitelist and not args.blacklist:
         raise SettingError('--whitelist REGEX is missing: which topics? --whitelist ".*" takes all of them')
-    for name, low in (("num_streams", 1), ("num_producers", 1), ("queue_size", 1), ("offset_commit_interval_ms", 1), ("progress_interval_ms", 100)):
+    for name, low in (
+        ("num_streams", 1),
+        ("num_producers", 1),
+        ("queue_size", 1),
+        ("offset_commit_interval_ms", 1),
+        ("progress_interval_ms", 100),
+    ):
         value = getattr(args, name)
         if value is not None and value < low:
             raise SettingError(f"--{name.replace('_', '.')} {value}: this must be at least {low}")

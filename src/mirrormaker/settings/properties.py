@@ -46,7 +46,9 @@ def read(path: str, option: str) -> Properties:
     for prop in parse(data.decode("latin-1"), path):
         found[prop.key] = prop
     if not found:
-        raise SettingError(f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092")
+        raise SettingError(
+            f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092"
+        )
     return found
 
 

@@ -79,7 +79,10 @@ class Cursor:
         self.channel = Channel(position.identity, position.cut(position.partition))
         self.offset, self.epoch = position.offset, position.leader_epoch  # acknowledged
         self.expected, self.expected_epoch = position.offset, position.leader_epoch  # the next to come out of a fetch
-        self.fetch_from = (self.expected, self.expected_epoch)  # the next to ask for: ahead of `expected` by what is under way
+        self.fetch_from = (
+            self.expected,
+            self.expected_epoch,
+        )  # the next to ask for: ahead of `expected` by what is under way
         self.ready: deque[Entry] = deque()
         self.sent: deque[Entry] = deque()
         self.flowing = False
@@ -261,7 +264,10 @@ class Cursor:
                 return
             except Hold:
                 await self._drain()
-                self.state, self.note = "waiting", "old records: waiting until another sender's requests must be through"
+                self.state, self.note = (
+                    "waiting",
+                    "old records: waiting until another sender's requests must be through",
+                )
                 await asyncio.sleep(max(0.0, self._hold_until - time.monotonic()))
             except (KafkaError, OSError, BadFrame, asyncio.TimeoutError) as error:
                 await self._drain()

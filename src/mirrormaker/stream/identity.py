@@ -39,7 +39,7 @@ class Seen(NamedTuple):
     identity: Identity
     base_sequence: int
     last_sequence: int
-    count: int
+    records: int
 
 
 class Channel:

@@ -65,7 +65,9 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
                 )  # fmt: skip
                 last = Found.of(batch)
         if not batches:
-            raise NotLeaderForPartitionError(f"the target shows nothing of {topic}-{channel.partition} at offset {start}")
+            raise NotLeaderForPartitionError(
+                f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
+            )
         start = batches[-1].last_offset + 1
     return channel.resume(seen), last
 
@@ -101,7 +103,9 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
         read_committed=False,
     )
     answer = connection.send(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    error, found = fetch.answer(version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout))
+    error, found = fetch.answer(
+        version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
+    )
     raise_for(error)
     raise_for(found[0].error)
     return list(split(found[0].records))

@@ -95,7 +95,11 @@ class Sender:
             results = []
             self._lost(ConnectionLost(str(bad)))
         known = self.stream.target.topics
-        waiting = {(known[c.topic].id if version >= 13 else c.topic, c.channel.partition): c for c in cursors if c.topic in known}
+        waiting = {
+            (known[c.topic].id if version >= 13 else c.topic, c.channel.partition): c
+            for c in cursors
+            if c.topic in known
+        }
         for result in results:
             cursor = waiting.pop((result.topic, result.partition), None)
             if cursor is None:

@@ -51,7 +51,9 @@ class Stream:
 
     async def run(self) -> list[Position]:
         """Mirror until told to stop; the result is how far each partition came."""
-        line = await DeskLine.open(self.work.desk, self.work.secret, self.work.flow, self.work.epoch, self.number, self.attempt)
+        line = await DeskLine.open(
+            self.work.desk, self.work.secret, self.work.flow, self.work.epoch, self.number, self.attempt
+        )
         self._report_now = asyncio.Event()
         ears = asyncio.create_task(self._listen(line))
         try:
@@ -145,7 +147,11 @@ class Stream:
                 await asyncio.sleep(0.2)
         await cursor.run()
         why = cursor.done.result()
-        end: dict[str, Any] = {"topic": cursor.topic, "partition": cursor.partition, "position": cursor.current.to_json()}
+        end: dict[str, Any] = {
+            "topic": cursor.topic,
+            "partition": cursor.partition,
+            "position": cursor.current.to_json(),
+        }
         if isinstance(why, Renumber):
             end |= {"renumber": why.offset, "reason": why.reason}
         elif isinstance(why, Undeliverable):

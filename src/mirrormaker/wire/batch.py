@@ -68,7 +68,8 @@ class Batch:
     @property
     def last_sequence(self) -> int:
         """By offsets, not by count: compaction leaves holes but keeps both ends."""
-        return (self.base_sequence + self.last_offset - self.base_offset) % SEQUENCES
+        last: int = (self.base_sequence + self.last_offset - self.base_offset) % SEQUENCES
+        return last
 
     def check(self) -> None:
         """Refuse bytes that are not what the producer wrote."""
@@ -78,7 +79,8 @@ class Batch:
 
     def payload_checksum(self) -> int:
         """The records' bytes alone, equal on both sides of a mirror whatever the header says."""
-        return crc32c(self.data[HEADER.size :])
+        checksum: int = crc32c(self.data[HEADER.size :])
+        return checksum
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Make it ours: base offset 0, our identity and number, no transaction, no delete horizon, and a CRC to match."""

@@ -160,7 +160,8 @@ class Cluster:
 
 def _topic(answer: Any) -> Topic:
     partitions = {
-        p.partition_index: Partition(p.leader_id, _or(p.leader_epoch, -1), len(p.replica_nodes)) for p in answer.partitions
+        p.partition_index: Partition(p.leader_id, _or(p.leader_epoch, -1), len(p.replica_nodes))
+        for p in answer.partitions
     }
     topic_id = answer.topic_id.bytes if answer.topic_id is not None else NO_ID
     return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)

@@ -34,7 +34,9 @@ class ConnectionLost(ConnectionError):
 class Connection:
     """Non-blocking socket on the running event loop, with a queue of the requests that wait for their answer."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, max_frame: int = 256 << 20, lease: Lease | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, *, client_id: str, max_frame: int = 256 << 20, lease: Lease | None = None
+    ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
         self.max_frame = max_frame
@@ -242,7 +244,7 @@ class Connection:
                 return
             at += 4
             if size > held - at and size > _SMALL - 4:
-                frame = memoryview(np.empty(size, np.uint8)).cast("B")
+                frame = np.empty(size, np.uint8).data
                 self._got = held - at
                 frame[: self._got] = small[at:held]
                 self._frame, self._held = frame, 0
@@ -280,7 +282,8 @@ def _responses() -> dict[int, Any]:
     from kafka.protocol import admin, consumer, metadata, producer
 
     classes = [getattr(module, name) for module in (admin, consumer, metadata, producer) for name in module.__all__]
-    return {c.API_KEY: c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage) and not c.is_request()}
+    messages: list[Any] = [c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage)]
+    return {m.API_KEY: m for m in messages if not m.is_request()}
 
 
 RESPONSES = _responses()

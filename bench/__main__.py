@@ -1,0 +1,109 @@
+"""`python -m bench`: measure, show and write down."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from bench import latency, report, throughput, workloads
+from bench.progress import step
+from bench.results import Measurement
+from bench.stage import Stage
+from bench.tools import TOOLS, Tool
+from bench.workloads import FULL, QUICK, Latency, Workload
+
+_NAMES = tuple(work.name for work in FULL)
+
+
+def main() -> int:
+    args = _arguments()
+    works = [work for work in (QUICK if args.quick else FULL) if work.name in args.only]
+    tools = [TOOLS[name] for name in args.tools]
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    began = time.monotonic()
+    measurements: list[Measurement] = []
+    with step(console, "Starting a source and a target cluster", "brokers"):
+        stage = Stage()
+        stage.__enter__()
+    try:
+        for run in range(1, args.runs + 1):
+            found = _run(console, stage, run, args.runs, works, tools)
+            report.append_to_log(args.quick, works, found)
+            measurements += found
+    finally:
+        stage.__exit__(None, None, None)
+    verdicts = report.show(console, works, measurements)
+    console.print(f"Written: {report.write_files(args.quick, works, measurements, verdicts)}", highlight=False)
+    if not args.quick and len(works) == len(FULL) and len(tools) == len(TOOLS):
+        console.print(f"Written: {report.write_documentation(works, measurements, verdicts)}", highlight=False)
+    console.print(f"{time.monotonic() - began:.0f} s in all", highlight=False)
+    return 0
+
+
+def _run(
+    console: Console, stage: Stage, run: int, runs: int, works: Sequence[Workload | Latency], tools: Sequence[Tool]
+) -> list[Measurement]:
+    """Every tool with every workload once; each run begins with another tool."""
+    turn = (run - 1) % len(tools)
+    order = [*tools[turn:], *tools[:turn]]
+    found = []
+    for work in works:
+        if run == 1 and isinstance(work, Workload):
+            _prepare(console, stage, work, first=work is works[0])
+        for tool in order:
+            if tool.tuned and isinstance(work, Latency):
+                continue
+            with step(console, f"{work.name}, {tool.title}, run {run} of {runs}") as tell:
+                if isinstance(work, Latency):
+                    figures, notes = latency.measure(stage, work, tool, tell)
+                else:
+                    figures, notes = throughput.measure(stage, work, tool, tell)
+            found.append(Measurement(work.name, tool.name, run, figures, tuple(notes)))
+            console.print(f"  {_in_short(figures)} {'; '.join(notes)}", highlight=False)
+    return found
+
+
+def _prepare(console: Console, stage: Stage, work: Workload, first: bool) -> None:
+    with step(console, f"{work.name}: writing {work.records:,} records") as tell:
+        batches = workloads.write(work, stage, tell)
+    console.print(f"  the source's log holds {batches}", highlight=False)
+    if first:
+        with step(console, "Warming up the brokers"):
+            workloads.warm(stage, work)
+
+
+def _in_short(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller sizes, tools as shipped, one run: under 4 minutes"
+    )
+    parser.add_argument("--runs", type=int, help="how often to measure; medians are reported (3, with --quick 1)")
+    parser.add_argument("--only", type=_list(_NAMES), default=_NAMES, help=f"workloads: {','.join(_NAMES)}")
+    parser.add_argument("--tools", type=_list(tuple(TOOLS)), help=f"mirrors: {','.join(TOOLS)}")
+    args = parser.parse_args()
+    args.runs = args.runs or (1 if args.quick else 3)
+    args.tools = args.tools or tuple(name for name, tool in TOOLS.items() if not (args.quick and tool.tuned))
+    return args
+
+
+def _list(known: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        wrong = [name for name in names if name not in known]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: choose from {','.join(known)}")
+        return names
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Where the figures go: the terminal, a JSON file, the results log and the documentation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench.chart import number_text, svg
+from bench.goals import Verdict, judge
+from bench.results import Figures, Measurement, medians
+from bench.tools import TOOLS
+from bench.workloads import Latency, Workload
+
+Works = Sequence[Workload | Latency]
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LOG = _ROOT / "bench" / "results.jsonl"
+_BUILD = _ROOT / "build"
+_DOCS = _ROOT / "docs"
+_BEGIN, _END = "<!-- bench: written by `make bench` -->", "<!-- bench: end -->"
+
+_COPY = (
+    ("records/s", "records_per_s"),
+    ("MB/s", "mb_per_s"),
+    ("CPU s/GB", "cpu_s_per_gb"),
+    ("peak MB", "peak_mb"),
+    ("first record s", "first_record_s"),
+    ("start-up CPU s", "startup_cpu_s"),
+    ("records/s from start", "end_to_end_per_s"),
+)
+_LATENCY = (
+    ("p50 ms", "p50_ms"),
+    ("p99 ms", "p99_ms"),
+    ("p99.9 ms", "p999_ms"),
+    ("peak MB", "peak_mb"),
+    ("first record s", "first_record_s"),
+)
+_DISTURBED = 0.15
+"""Cores of other load from which on a figure is marked: below is the kernel's own work."""
+
+HOW = """\
+One broker each as source and target (Kafka 4.3.1, 1 GB heap), topics of 8 partitions, everything on one machine; two
+streams or tasks for every mirror, and an empty target topic and a new group for every copy. The Java tools run with the
+JVM options of Kafka's own start scripts: *as shipped* with no other setting than addresses, group and
+`auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync off), *tuned* with
+1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec. Ours runs with its defaults.
+Records of W2 are drawn from 10,000 JSON lines.
+
+- **records/s, MB/s**: from the first record seen on the target to the last (its end offsets are asked for every 20 ms);
+  payload bytes, 1 MB = 10^6. *From start*: from the start of the process.
+- **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between
+  first and last record, per GB of payload. What it took before is *start-up CPU*.
+- **peak MB**: the largest sum of the tree's proportional set sizes (PSS), looked at four times a second.
+- **first record**: from the start of the process to the first record on the target.
+- **latency**: 500 records/s, each carrying the producer's clock, to the target's LogAppendTime (whole milliseconds, half
+  a millisecond added), after a warm-up. Tuned settings trade latency for throughput and are not measured here.
+
+A `~` marks figures during which something else kept the machine busy.
+"""
+
+
+def show(console: Console, works: Works, measurements: Sequence[Measurement]) -> list[Verdict]:
+    """The tables and a verdict for each goal."""
+    figures = medians(measurements)
+    for work in works:
+        table = Table(title=f"{work.name}: {work.title}", box=box.SIMPLE_HEAD, title_justify="left")
+        head, *rows = _rows(work, figures)
+        for number, column in enumerate(head):
+            table.add_column(column, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for measurement in measurements:
+        for note in measurement.notes:
+            console.print(f"{measurement.workload} {measurement.tool} run {measurement.run}: {note}", highlight=False)
+    verdicts = judge(figures)
+    for verdict in verdicts:
+        colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
+        console.print(str(verdict), style=colour, highlight=False)
+    return verdicts
+
+
+def append_to_log(quick: bool, works: Works, measurements: Iterable[Measurement]) -> None:
+    """One line for one run: it is never changed again."""
+    line = _heading(quick, works) | {"measurements": [_rounded(asdict(m)) for m in measurements]}
+    with open(_LOG, "a") as log:
+        log.write(json.dumps(line) + "\n")
+
+
+def write_files(quick: bool, works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
+    """The JSON file and the chart of this run."""
+    figures = medians(measurements)
+    _BUILD.mkdir(exist_ok=True)
+    content = _heading(quick, works) | {
+        "medians": [{"workload": work, "tool": tool, "figures": row} for (work, tool), row in figures.items()],
+        "goals": [{"goal": v.goal.title, "ratio": v.ratio, "met": v.met, "text": str(v)} for v in verdicts],
+        "measurements": [asdict(measurement) for measurement in measurements],
+    }
+    (_BUILD / "bench.json").write_text(json.dumps(_rounded(content), indent=2) + "\n")
+    (_BUILD / "bench.svg").write_text(svg(figures))
+    return _BUILD / "bench.json"
+
+
+def write_documentation(works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
+    """Chart and tables for the documentation, between markers; what is written around them stays."""
+    figures = medians(measurements)
+    runs = len({measurement.run for measurement in measurements})
+    heading = _heading(False, works)
+    parts = [
+        _BEGIN,
+        f"Medians of {runs} runs of `make bench` on {heading['date'][:10]}: {heading['cores']} cores "
+        f"({heading['processor']}) shared by both brokers and the mirror.\n",
+        "![the figures below as bars](benchmarks.svg)\n",
+    ]
+    for work in works:
+        head, *rows = _rows(work, figures)
+        rule = [":--"] + ["--:"] * (len(head) - 1)
+        lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
+        parts += [f"### {work.name}: {work.title}\n", "\n".join(lines) + "\n"]
+    parts += ["### Goals\n", "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"]
+    parts += ["### How it is measured\n", HOW + _END]
+    file = _DOCS / "benchmarks.md"
+    text = file.read_text() if file.exists() else f"# Benchmarks\n\n{_BEGIN}{_END}\n"
+    if _BEGIN not in text:
+        text += f"\n{_BEGIN}{_END}\n"
+    before, after = text.split(_BEGIN)[0], text.split(_END)[-1]
+    file.write_text(before + "\n".join(parts) + after)
+    (_DOCS / "benchmarks.svg").write_text(svg(figures))
+    return file
+
+
+def _rows(work: Workload | Latency, figures: Mapping[tuple[str, str], Figures]) -> list[list[str]]:
+    """A table as text, its heading first."""
+    columns = _LATENCY if isinstance(work, Latency) else _COPY
+    rows = [["", *(title for title, _ in columns)]]
+    for tool in TOOLS.values():
+        row = figures.get((work.name, tool.name))
+        if row is not None:
+            mark = "~ " if row.get("other_load", 0) > _DISTURBED else ""
+            rows.append([mark + tool.title, *(number_text(row[f]) if f in row else "-" for _, f in columns)])
+    return rows
+
+
+def _heading(quick: bool, works: Works) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "quick": quick,
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "python": platform.python_version(),
+        "work": [asdict(work) for work in works],
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _rounded(value: Any) -> Any:
+    """Without the digits that mean nothing."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, (list, tuple)) else value

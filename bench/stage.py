@@ -1,0 +1,91 @@
+"""Two clusters, and an empty target for every mirror."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from kafka import KafkaAdminClient
+
+from bench import raw
+from mirrormaker.embedded import Cluster
+
+PARTITIONS = 8
+
+_GONE = 20.0
+"""Seconds for deleted topics to leave the metadata; usually a tenth of one."""
+
+
+class Stage:
+    """A source and a target of one broker each, run as a production broker is: all compilers, a heap of 1 GB."""
+
+    def __init__(self) -> None:
+        # Deleted data goes at once: left for Kafka's minute, its pages would be written to disk during later runs.
+        settings = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
+        self.source = Cluster(name="bench-source", settings=settings, heap="1g", quick=False)
+        self.target = Cluster(name="bench-target", settings=settings, heap="1g", quick=False)
+        self._directory = tempfile.TemporaryDirectory(prefix="mirrormaker-bench-")
+
+    def __enter__(self) -> Stage:
+        self.source.start()
+        self.target.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.target.stop()
+        self.source.stop()
+        self._directory.cleanup()
+
+    @property
+    def directory(self) -> Path:
+        """For property files and the mirrors' own output."""
+        return Path(self._directory.name)
+
+    @property
+    def brokers(self) -> list[int]:
+        """The process ids of both brokers."""
+        return [broker.pid for cluster in (self.source, self.target) for broker in cluster.brokers if broker.pid]
+
+    def empty_target(self, topic: str, config: Mapping[str, str] | None = None) -> None:
+        """Leave nothing on the target but this topic, empty."""
+        clear(self.target)
+        self.target.create_topic(topic, PARTITIONS, config=config)
+
+
+class Ends:
+    """How many records a topic that never lost any holds."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._line = raw.Line(cluster.brokers[0].port)
+        self._request = raw.list_end_offsets(topic, PARTITIONS)
+
+    def __call__(self) -> int:
+        return sum(raw.end_offsets(self._line.ask(self._request)))
+
+    def close(self) -> None:
+        self._line.close()
+
+
+def clear(cluster: Cluster, keep: frozenset[str] = frozenset()) -> None:
+    """Delete all topics but Kafka's own, and wait until they are gone."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        deadline = time.monotonic() + _GONE
+        names = _ours(admin) - keep
+        if names:
+            admin.delete_topics(sorted(names))
+        while _ours(admin) & names:
+            if time.monotonic() > deadline:
+                raise raw.BrokerError(f"topics are still there {_GONE:g} s after their deletion: {sorted(names)}")
+            time.sleep(0.05)
+    finally:
+        admin.close()
+
+
+def _ours(admin: KafkaAdminClient) -> set[str]:
+    return {name for name in admin.list_topics() if not name.startswith("__")}

@@ -1,0 +1,173 @@
+"""The mirrors that are compared, and how each is started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sysconfig
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bench.stage import Stage
+from mirrormaker.embedded import KafkaTools, owned
+
+STREAMS = "2"
+
+_PATIENCE = 15.0
+"""Seconds for a mirror to stop in order before it is killed."""
+
+# What Kafka's own start scripts give the JVM: kafka-mirror-maker.sh and connect-mirror-maker.sh of 3.9 and 4.3.
+_PERFORMANCE = (
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true",
+)  # fmt: skip
+_MM1_HEAP = ("-Xmx256M",)
+_MM2_HEAP = ("-Xms256M", "-Xmx2G")
+
+# Large requests both ways. Five under way keep their order, since the producer is idempotent.
+_TUNED_CONSUMER = {
+    "fetch.min.bytes": "100000",
+    "fetch.max.wait.ms": "100",
+    "max.partition.fetch.bytes": "8388608",
+    "max.poll.records": "10000",
+    "receive.buffer.bytes": "1048576",
+}
+_TUNED_PRODUCER = {
+    "batch.size": "1000000",
+    "linger.ms": "50",
+    "buffer.memory": "134217728",
+    "max.request.size": "8388608",
+    "send.buffer.bytes": "1048576",
+    "enable.idempotence": "true",
+    "max.in.flight.requests.per.connection": "5",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One copy: what, from where, to where, and under a name that nobody has used before."""
+
+    topic: str
+    codec: str
+    source: str
+    target: str
+    directory: Path
+    name: str
+
+    @classmethod
+    def on(cls, stage: Stage, topic: str, codec: str) -> Job:
+        name = f"bench{uuid.uuid4().hex[:8]}"
+        return cls(topic, codec, stage.source.bootstrap, stage.target.bootstrap, stage.directory, name)
+
+    def properties(self, kind: str, settings: Mapping[str, str]) -> str:
+        """Write a property file and return its path."""
+        file = self.directory / f"{self.name}-{kind}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return str(file)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A mirror to measure."""
+
+    name: str
+    title: str
+    start: Callable[[Job, IO[bytes]], subprocess.Popen[bytes]]
+    tuned: bool = False
+    """For throughput at the price of latency: has no place where latency is measured."""
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask the mirror to stop, as an administrator would; then kill what is left of its session."""
+    if process.poll() is None:
+        os.kill(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+    owned.end(process, signal.SIGKILL)
+
+
+def _ours(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [str(Path(sysconfig.get_path("scripts")) / "mirrormaker"), "run"]
+    command += ["--consumer.config", job.properties("consumer", _source(job)), "--whitelist", job.topic]
+    command += ["--producer.config", job.properties("producer", _target(job)), "--num.streams", STREAMS]
+    return owned.spawn(command, stdout=log, stderr=log, cwd=job.directory)
+
+
+def _mm1(job: Job, log: IO[bytes], tuned: bool = False) -> subprocess.Popen[bytes]:
+    consumer, producer = _source(job), _target(job)
+    if tuned:
+        consumer |= _TUNED_CONSUMER
+        producer |= _TUNED_PRODUCER | {"compression.type": job.codec}
+    return KafkaTools("3.9.2").start(
+        "kafka.tools.MirrorMaker",
+        *("--consumer.config", job.properties("consumer", consumer)),
+        *("--producer.config", job.properties("producer", producer)),
+        *("--include", job.topic, "--num.streams", STREAMS),
+        stdout=log,
+        stderr=log,
+        jvm=[*(_MM2_HEAP if tuned else _MM1_HEAP), *_PERFORMANCE],  # 256 MB are too little for its tuned buffers
+    )
+
+
+def _mm2(job: Job, log: IO[bytes], tuned: bool = False) -> subprocess.Popen[bytes]:
+    # Its positions are kept under the source's alias: a new one for each copy makes it start from the beginning.
+    source, target = job.name, "target"
+    settings = {
+        "clusters": f"{source},{target}",
+        f"{source}.bootstrap.servers": job.source,
+        f"{target}.bootstrap.servers": job.target,
+        f"{source}->{target}.enabled": "true",
+        f"{target}->{source}.enabled": "false",
+        f"{source}->{target}.topics": job.topic,
+        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "tasks.max": STREAMS,
+        "emit.heartbeats.enabled": "false",
+        "emit.checkpoints.enabled": "false",
+        "emit.offset-syncs.enabled": "false",
+        "sync.topic.acls.enabled": "false",
+        "sync.topic.configs.enabled": "false",
+        "refresh.topics.interval.seconds": "5",
+        "refresh.groups.enabled": "false",
+        "replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
+    }
+    if tuned:
+        settings |= {f"{source}.consumer.{key}": value for key, value in _TUNED_CONSUMER.items()}
+        producer = _TUNED_PRODUCER | {"compression.type": job.codec}
+        settings |= {f"{target}.producer.{key}": value for key, value in producer.items()}
+    return KafkaTools("4.3.1").start(
+        "org.apache.kafka.connect.mirror.MirrorMaker",
+        job.properties("mm2", settings),
+        stdout=log,
+        stderr=log,
+        jvm=[*_MM2_HEAP, *_PERFORMANCE],
+    )
+
+
+def _source(job: Job) -> dict[str, str]:
+    return {"bootstrap.servers": job.source, "group.id": job.name, "auto.offset.reset": "earliest"}
+
+
+def _target(job: Job) -> dict[str, str]:
+    return {"bootstrap.servers": job.target}
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool("ours", "ours", _ours),
+        Tool("mm1", "Java MirrorMaker 3.9.2", _mm1),
+        Tool("mm2", "MirrorMaker 2 (4.3.1)", _mm2),
+        Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", lambda job, log: _mm1(job, log, tuned=True), tuned=True),
+        Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", lambda job, log: _mm2(job, log, tuned=True), tuned=True),
+    )
+}

@@ -1,0 +1,5 @@
+"""`python -m mirrormaker.cli`."""
+
+from mirrormaker.cli import main
+
+main()
