@@ -1,1 +1,6 @@
 """Ours, the Java MirrorMaker and MirrorMaker 2 side by side, on the same clusters and the same data."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"

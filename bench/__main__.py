@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
 from bench import latency, report, throughput, workloads
 from bench.progress import step
+from bench.raw import BrokerError
 from bench.results import Measurement
 from bench.stage import Stage
 from bench.tools import TOOLS, Tool
 from bench.workloads import FULL, QUICK, Latency, Workload
+from mirrormaker.embedded import EmbeddedError
 
 _NAMES = tuple(work.name for work in FULL)
 
@@ -26,17 +28,15 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
     began = time.monotonic()
     measurements: list[Measurement] = []
-    with step(console, "Starting a source and a target cluster", "brokers"):
-        stage = Stage()
-        stage.__enter__()
-    try:
+    console.print("Starting a source and a target cluster")
+    with Stage() as stage:
+        with step(console, "Warming up the brokers"):
+            workloads.warm(stage)
         for run in range(1, args.runs + 1):
             found = _run(console, stage, run, args.runs, works, tools)
             report.append_to_log(args.quick, works, found)
             measurements += found
-    finally:
-        stage.__exit__(None, None, None)
-    verdicts = report.show(console, works, measurements)
+    verdicts = report.show(console, args.quick, works, measurements)
     console.print(f"Written: {report.write_files(args.quick, works, measurements, verdicts)}", highlight=False)
     if not args.quick and len(works) == len(FULL) and len(tools) == len(TOOLS):
         console.print(f"Written: {report.write_documentation(works, measurements, verdicts)}", highlight=False)
@@ -53,7 +53,9 @@ def _run(
     found = []
     for work in works:
         if run == 1 and isinstance(work, Workload):
-            _prepare(console, stage, work, first=work is works[0])
+            with step(console, f"{work.name}: writing {work.records:,} records") as tell:
+                batches = workloads.write(work, stage, tell)
+            console.print(f"  the source's log holds {batches}", highlight=False)
         for tool in order:
             if tool.tuned and isinstance(work, Latency):
                 continue
@@ -65,15 +67,6 @@ def _run(
             found.append(Measurement(work.name, tool.name, run, figures, tuple(notes)))
             console.print(f"  {_in_short(figures)} {'; '.join(notes)}", highlight=False)
     return found
-
-
-def _prepare(console: Console, stage: Stage, work: Workload, first: bool) -> None:
-    with step(console, f"{work.name}: writing {work.records:,} records") as tell:
-        batches = workloads.write(work, stage, tell)
-    console.print(f"  the source's log holds {batches}", highlight=False)
-    if first:
-        with step(console, "Warming up the brokers"):
-            workloads.warm(stage, work)
 
 
 def _in_short(figures: dict[str, float]) -> str:
@@ -94,7 +87,7 @@ def _arguments() -> argparse.Namespace:
     return args
 
 
-def _list(known: tuple[str, ...]):  # type: ignore[no-untyped-def]
+def _list(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(name.strip() for name in text.split(","))
         wrong = [name for name in names if name not in known]
@@ -106,4 +99,7 @@ def _list(known: tuple[str, ...]):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (EmbeddedError, BrokerError) as error:
+        sys.exit(f"bench: {error}")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import struct
-import threading
 import time
 from collections.abc import Callable
 
 from kafka import KafkaConsumer, TopicPartition
 
-from bench import raw
-from bench.measure import watch
+from bench.measure import moment, other_load, watch
 from bench.results import Figures
 from bench.running import running
-from bench.stage import PARTITIONS, Ends, Stage
+from bench.stage import PARTITIONS, Ends, Stage, create
 from bench.tools import Job, Tool
+from bench.trickle import STAMP, Trickle
 from bench.workloads import Latency
 from mirrormaker.embedded import Cluster
 
@@ -25,36 +23,37 @@ _START = 40.0
 _CATCH_UP = 15.0
 """Seconds for the last records to arrive after the producer has stopped; milliseconds for a mirror that works."""
 
-_STAMP = struct.Struct(">q")
-
 
 def measure(stage: Stage, work: Latency, tool: Tool, tell: Callable[[int], None]) -> tuple[Figures, list[str]]:
     """Produce at a steady rate while the mirror starts, warms up and is measured; then read the target back."""
     job = Job.on(stage, topic := f"bench-l-{time.time_ns()}", "none")
-    stage.source.create_topic(topic, PARTITIONS)
+    create(stage.source, topic)
     stage.empty_target(topic, {"message.timestamp.type": "LogAppendTime"})
     ends = Ends(stage.target, topic)
-    with _Trickle(stage.source, topic, work) as trickle, running(tool, job) as mirror:
-        begin = watch(mirror.tree, stage.brokers, mirror.started, ends, 1, _START, lambda: mirror.alive, tell)
+    with Trickle(stage.source.brokers[0].port, topic, work) as trickle, running(tool, job) as mirror:
+        helpers = [*stage.brokers, trickle.pid]
+        begin = watch(mirror.tree, helpers, mirror.started, ends, 1, _START, lambda: mirror.alive, tell)
         if begin.first is None:
-            mirror.notes += [f"no record within {_START:g} s", mirror.last_words()]
+            mirror.failed(f"no record within {_START:g} s")
             return {}, mirror.notes
         time.sleep(work.warm_up)
-        since = time.time_ns()
-        over = time.monotonic() + work.seconds
-        while time.monotonic() < over:
+        since, stamp = moment(mirror.tree, helpers, time.monotonic(), 0), time.time_ns()
+        while time.monotonic() < since.time + work.seconds:
             mirror.tree.look_round()
             tell(ends())
             time.sleep(1)
-        until = time.time_ns()
+        until = moment(mirror.tree, helpers, time.monotonic(), 0)
         sent = trickle.stop()
-        watch(mirror.tree, stage.brokers, time.monotonic(), ends, sent, _CATCH_UP, lambda: mirror.alive, tell)
+        watch(mirror.tree, helpers, time.monotonic(), ends, sent, _CATCH_UP, lambda: mirror.alive, tell)
     arrived = _read(stage.target, topic, ends())
     ends.close()
     if len(arrived) != sent:
         mirror.notes.append(f"{len(arrived):,} records on the target, {sent:,} on the source")
+    window = range(stamp, stamp + int(work.seconds * 1e9))
     # The broker's clock has whole milliseconds, cut off: half of one is what that takes away on average.
-    delays = sorted(append + 0.5 - stamp / 1e6 for stamp, append in arrived if since <= stamp < until)
+    delays = sorted(appended + 0.5 - made / 1e6 for made, appended in arrived if made in window)
+    if len(delays) < 0.95 * work.rate * work.seconds:
+        mirror.notes.append(f"only {len(delays) / work.seconds:.0f} records/s in the window")
     return {
         "first_record_s": begin.first.time - begin.started,
         "peak_mb": mirror.tree.peak_memory / 1e6,
@@ -62,46 +61,13 @@ def measure(stage: Stage, work: Latency, tool: Tool, tell: Callable[[int], None]
         "p99_ms": percentile(delays, 0.99),
         "p999_ms": percentile(delays, 0.999),
         "samples": len(delays),
+        "other_load": other_load(since, until),
     }, mirror.notes
 
 
 def percentile(ordered: list[float], share: float) -> float:
     """The smallest value that this share of all does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
-
-class _Trickle:
-    """A thread that sends records one by one, each carrying the time at which it was made."""
-
-    def __init__(self, source: Cluster, topic: str, work: Latency) -> None:
-        self._line = raw.Line(source.brokers[0].port)
-        self._topic, self._work = topic, work
-        self._over = threading.Event()
-        self._sent = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> _Trickle:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> int:
-        """End, and say how many records were sent."""
-        self._over.set()
-        self._thread.join()
-        return self._sent
-
-    def _run(self) -> None:
-        padding = bytes(self._work.record_size - _STAMP.size)
-        began = time.monotonic()
-        while not self._over.is_set():
-            time.sleep(max(0.0, began + self._sent / self._work.rate - time.monotonic()))
-            batch = raw.batch([_STAMP.pack(time.time_ns()) + padding])
-            raw.check_produced(self._line.ask(raw.produce(self._topic, {self._sent % PARTITIONS: batch})))
-            self._sent += 1
-        self._line.close()
 
 
 def _read(target: Cluster, topic: str, records: int) -> list[tuple[int, int]]:
@@ -112,7 +78,7 @@ def _read(target: Cluster, topic: str, records: int) -> list[tuple[int, int]]:
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     try:
         return [
-            (_STAMP.unpack_from(record.value)[0], record.timestamp)
+            (STAMP.unpack_from(record.value)[0], record.timestamp)
             for _, record in zip(range(records), consumer, strict=False)
         ]
     finally:

@@ -45,7 +45,8 @@ class Tree:
 
     def survivors(self) -> list[int]:
         """What still runs."""
-        return [pid for pid, born in self._members.items() if (stat := _stat(pid)) and stat[19] == born]
+        stats = {pid: _stat(pid) for pid in self._members}
+        return [pid for pid, stat in stats.items() if stat and stat[19] == self._members[pid] and stat[0] != "Z"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Copy:
 
 def watch(
     tree: Tree,
-    brokers: Collection[int],
+    helpers: Collection[int],
     started: float,
     on_target: Callable[[], int],
     records: int,
@@ -80,12 +81,10 @@ def watch(
     alive: Callable[[], bool],
     tell: Callable[[int], None],
 ) -> Copy:
-    """Follow a copy until all records are there, the mirror is dead or the limit is over."""
+    """Follow a copy until all records are there, the mirror is dead or the limit is over.
 
-    def moment() -> Moment:
-        mirror = tree.cpu()
-        return Moment(now, seen, mirror, _busy() - mirror - cpu(brokers) - time.process_time())
-
+    `helpers` are the processes that have their part in it: brokers, and whoever produces meanwhile.
+    """
     first = last = None
     next_look = 0.0
     while True:
@@ -95,12 +94,23 @@ def watch(
             tell(seen)
             next_look = now + _LOOK_ROUND
         if seen and first is None:
-            first = moment()
+            first = moment(tree, helpers, now, seen)
         if seen >= records:
-            last = moment()
+            last = moment(tree, helpers, now, seen)
         if last or now - started > limit or not alive():
             return Copy(started, first, last, seen)
         time.sleep(_POLL)
+
+
+def moment(tree: Tree, helpers: Iterable[int], now: float, records: int) -> Moment:
+    """What the mirror, and everybody else, has used up to now."""
+    mirror = tree.cpu()
+    return Moment(now, records, mirror, _busy() - mirror - cpu(helpers) - time.process_time())
+
+
+def other_load(since: Moment, until: Moment) -> float:
+    """How many cores were busy with something else between two moments."""
+    return max(0.0, until.others - since.others) / (until.time - since.time)
 
 
 def cpu(processes: Iterable[int]) -> float:

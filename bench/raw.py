@@ -89,8 +89,8 @@ def list_end_offsets(topic: str, partitions: int) -> bytes:
 
 
 def end_offsets(answer: bytes) -> list[int]:
-    """The end of each partition; one that is still being created has none and counts as empty."""
-    return [max(0, offset) for _, _, offset in _rows(answer, struct.Struct(">ihqq"), offset_at=3)]
+    """The end of each partition, -1 where the broker gives an error instead."""
+    return [offset for _, _, offset in _rows(answer, struct.Struct(">ihqq"), offset_at=3)]
 
 
 def _rows(answer: bytes, row: struct.Struct, offset_at: int) -> Iterable[tuple[int, int, int]]:

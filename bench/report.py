@@ -15,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bench import BUILD, ROOT
 from bench.chart import number_text, svg
 from bench.goals import Verdict, judge
 from bench.results import Figures, Measurement, medians
@@ -23,10 +24,8 @@ from bench.workloads import Latency, Workload
 
 Works = Sequence[Workload | Latency]
 
-_ROOT = Path(__file__).resolve().parent.parent
-_LOG = _ROOT / "bench" / "results.jsonl"
-_BUILD = _ROOT / "build"
-_DOCS = _ROOT / "docs"
+_LOG = ROOT / "bench" / "results.jsonl"
+_DOCS = ROOT / "docs"
 _BEGIN, _END = "<!-- bench: written by `make bench` -->", "<!-- bench: end -->"
 
 _COPY = (
@@ -69,7 +68,7 @@ A `~` marks figures during which something else kept the machine busy.
 """
 
 
-def show(console: Console, works: Works, measurements: Sequence[Measurement]) -> list[Verdict]:
+def show(console: Console, quick: bool, works: Works, measurements: Sequence[Measurement]) -> list[Verdict]:
     """The tables and a verdict for each goal."""
     figures = medians(measurements)
     for work in works:
@@ -87,6 +86,8 @@ def show(console: Console, works: Works, measurements: Sequence[Measurement]) ->
     for verdict in verdicts:
         colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
         console.print(str(verdict), style=colour, highlight=False)
+    if quick:
+        console.print("Quick sizes: the Java tools still compile themselves. The goals are meant for the full sizes.")
     return verdicts
 
 
@@ -100,15 +101,15 @@ def append_to_log(quick: bool, works: Works, measurements: Iterable[Measurement]
 def write_files(quick: bool, works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
     """The JSON file and the chart of this run."""
     figures = medians(measurements)
-    _BUILD.mkdir(exist_ok=True)
+    BUILD.mkdir(exist_ok=True)
     content = _heading(quick, works) | {
         "medians": [{"workload": work, "tool": tool, "figures": row} for (work, tool), row in figures.items()],
         "goals": [{"goal": v.goal.title, "ratio": v.ratio, "met": v.met, "text": str(v)} for v in verdicts],
         "measurements": [asdict(measurement) for measurement in measurements],
     }
-    (_BUILD / "bench.json").write_text(json.dumps(_rounded(content), indent=2) + "\n")
-    (_BUILD / "bench.svg").write_text(svg(figures))
-    return _BUILD / "bench.json"
+    (BUILD / "bench.json").write_text(json.dumps(_rounded(content), indent=2) + "\n")
+    (BUILD / "bench.svg").write_text(svg(figures))
+    return (BUILD / "bench.json").relative_to(ROOT)
 
 
 def write_documentation(works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
@@ -126,9 +127,9 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
         head, *rows = _rows(work, figures)
         rule = [":--"] + ["--:"] * (len(head) - 1)
         lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
-        parts += [f"### {work.name}: {work.title}\n", "\n".join(lines) + "\n"]
-    parts += ["### Goals\n", "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"]
-    parts += ["### How it is measured\n", HOW + _END]
+        parts += [f"## {work.name}: {work.title}\n", "\n".join(lines) + "\n"]
+    parts += ["## Goals\n", "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"]
+    parts += ["## How it is measured\n", HOW + _END]
     file = _DOCS / "benchmarks.md"
     text = file.read_text() if file.exists() else f"# Benchmarks\n\n{_BEGIN}{_END}\n"
     if _BEGIN not in text:
@@ -136,7 +137,7 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
     before, after = text.split(_BEGIN)[0], text.split(_END)[-1]
     file.write_text(before + "\n".join(parts) + after)
     (_DOCS / "benchmarks.svg").write_text(svg(figures))
-    return file
+    return file.relative_to(ROOT)
 
 
 def _rows(work: Workload | Latency, figures: Mapping[tuple[str, str], Figures]) -> list[list[str]]:

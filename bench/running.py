@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import tools
+from bench import BUILD, ROOT, tools
 from bench.measure import Tree
 
 _SETTLE = 1.0
@@ -22,6 +23,7 @@ _SETTLE = 1.0
 class Running:
     """A mirror's process, and what was noticed about it."""
 
+    tool: str
     process: subprocess.Popen[bytes]
     tree: Tree
     started: float
@@ -32,8 +34,12 @@ class Running:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def last_words(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+    def failed(self, how: str) -> None:
+        """Note a failure, and keep what the mirror said about it."""
+        BUILD.mkdir(exist_ok=True)
+        kept = BUILD / f"bench-{self.tool}.log"
+        shutil.copy(self.log, kept)
+        self.notes.append(f"{how}; its output: {kept.relative_to(ROOT)}")
 
 
 @contextlib.contextmanager
@@ -43,7 +49,7 @@ def running(tool: tools.Tool, job: tools.Job) -> Iterator[Running]:
     with open(log, "wb") as output:
         started = time.monotonic()
         process = tool.start(job, output)
-    mirror = Running(process, Tree(process.pid), started, log)
+    mirror = Running(tool.name, process, Tree(process.pid), started, log)
     try:
         yield mirror
     finally:
@@ -51,10 +57,10 @@ def running(tool: tools.Tool, job: tools.Job) -> Iterator[Running]:
         if not mirror.alive:
             mirror.notes.append(f"ended by itself with exit code {process.returncode}")
         tools.stop(process)
+        time.sleep(_SETTLE)
         left = mirror.tree.survivors()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if left:
-            mirror.notes.append(f"left {len(left)} processes behind")
-        time.sleep(_SETTLE)
+            mirror.notes.append(f"left {len(left)} processes behind, {_SETTLE:g} s after its end")

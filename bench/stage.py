@@ -54,7 +54,7 @@ class Stage:
     def empty_target(self, topic: str, config: Mapping[str, str] | None = None) -> None:
         """Leave nothing on the target but this topic, empty."""
         clear(self.target)
-        self.target.create_topic(topic, PARTITIONS, config=config)
+        create(self.target, topic, config)
 
 
 class Ends:
@@ -65,10 +65,23 @@ class Ends:
         self._request = raw.list_end_offsets(topic, PARTITIONS)
 
     def __call__(self) -> int:
-        return sum(raw.end_offsets(self._line.ask(self._request)))
+        return sum(max(0, end) for end in self.of_partitions())
+
+    def of_partitions(self) -> list[int]:
+        """-1 for a partition that the broker does not lead (yet)."""
+        return raw.end_offsets(self._line.ask(self._request))
 
     def close(self) -> None:
         self._line.close()
+
+
+def create(cluster: Cluster, topic: str, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic and wait until its partitions can be used: the broker names their leader a moment before."""
+    cluster.create_topic(topic, PARTITIONS, config=config)
+    ends = Ends(cluster, topic)
+    while -1 in ends.of_partitions():
+        time.sleep(0.02)
+    ends.close()
 
 
 def clear(cluster: Cluster, keep: frozenset[str] = frozenset()) -> None:

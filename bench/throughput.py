@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.measure import Copy, watch
+from bench.measure import Copy, other_load, watch
 from bench.results import Figures
 from bench.running import running
 from bench.stage import Ends, Stage
@@ -21,8 +21,7 @@ def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None
             mirror.tree, stage.brokers, mirror.started, ends, work.records, work.limit, lambda: mirror.alive, tell
         )
         if copy.last is None:
-            mirror.notes.append(f"{copy.seen:,} of {work.records:,} records within {work.limit:g} s")
-            mirror.notes.append(mirror.last_words())
+            mirror.failed(f"{copy.seen:,} of {work.records:,} records within {work.limit:g} s")
     figures = {"peak_mb": mirror.tree.peak_memory / 1e6} | _figures(copy, work)
     surplus = ends() - work.records
     ends.close()
@@ -47,5 +46,5 @@ def _figures(copy: Copy, work: Workload) -> Figures:
         "mb_per_s": megabytes / seconds,
         "cpu_s_per_gb": (copy.last.cpu - copy.first.cpu) / (megabytes / 1e3),
         "end_to_end_per_s": work.records / (copy.last.time - copy.started),
-        "other_load": (copy.last.others - copy.first.others) / seconds,
+        "other_load": other_load(copy.first, copy.last),
     }

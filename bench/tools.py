@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sysconfig
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,15 +28,15 @@ _PERFORMANCE = (
 _MM1_HEAP = ("-Xmx256M",)
 _MM2_HEAP = ("-Xms256M", "-Xmx2G")
 
-# Large requests both ways. Five under way keep their order, since the producer is idempotent.
-_TUNED_CONSUMER = {
+# Large requests both ways. Five under way keep their order, since the producer is made idempotent.
+_LARGE_FETCHES = {
     "fetch.min.bytes": "100000",
     "fetch.max.wait.ms": "100",
     "max.partition.fetch.bytes": "8388608",
     "max.poll.records": "10000",
     "receive.buffer.bytes": "1048576",
 }
-_TUNED_PRODUCER = {
+_LARGE_BATCHES = {
     "batch.size": "1000000",
     "linger.ms": "50",
     "buffer.memory": "134217728",
@@ -99,11 +99,18 @@ def _ours(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
     return owned.spawn(command, stdout=log, stderr=log, cwd=job.directory)
 
 
-def _mm1(job: Job, log: IO[bytes], tuned: bool = False) -> subprocess.Popen[bytes]:
-    consumer, producer = _source(job), _target(job)
-    if tuned:
-        consumer |= _TUNED_CONSUMER
-        producer |= _TUNED_PRODUCER | {"compression.type": job.codec}
+def _mm1(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return _start_mm1(job, log, _source(job), _target(job), _MM1_HEAP)
+
+
+def _mm1_tuned(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    # 256 MB of heap are too little for these buffers.
+    return _start_mm1(job, log, _source(job) | _LARGE_FETCHES, _target(job) | _large_batches(job), _MM2_HEAP)
+
+
+def _start_mm1(
+    job: Job, log: IO[bytes], consumer: Mapping[str, str], producer: Mapping[str, str], heap: Sequence[str]
+) -> subprocess.Popen[bytes]:
     return KafkaTools("3.9.2").start(
         "kafka.tools.MirrorMaker",
         *("--consumer.config", job.properties("consumer", consumer)),
@@ -111,42 +118,50 @@ def _mm1(job: Job, log: IO[bytes], tuned: bool = False) -> subprocess.Popen[byte
         *("--include", job.topic, "--num.streams", STREAMS),
         stdout=log,
         stderr=log,
-        jvm=[*(_MM2_HEAP if tuned else _MM1_HEAP), *_PERFORMANCE],  # 256 MB are too little for its tuned buffers
+        jvm=[*heap, *_PERFORMANCE],
     )
 
 
-def _mm2(job: Job, log: IO[bytes], tuned: bool = False) -> subprocess.Popen[bytes]:
+def _mm2(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return _start_mm2(job, log, {})
+
+
+def _mm2_tuned(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    consumer = {f"{job.name}.consumer.{key}": value for key, value in _LARGE_FETCHES.items()}
+    return _start_mm2(
+        job, log, consumer | {f"target.producer.{key}": value for key, value in _large_batches(job).items()}
+    )
+
+
+def _start_mm2(job: Job, log: IO[bytes], tuning: dict[str, str]) -> subprocess.Popen[bytes]:
     # Its positions are kept under the source's alias: a new one for each copy makes it start from the beginning.
-    source, target = job.name, "target"
+    source = job.name
     settings = {
-        "clusters": f"{source},{target}",
+        "clusters": f"{source},target",
         f"{source}.bootstrap.servers": job.source,
-        f"{target}.bootstrap.servers": job.target,
-        f"{source}->{target}.enabled": "true",
-        f"{target}->{source}.enabled": "false",
-        f"{source}->{target}.topics": job.topic,
+        "target.bootstrap.servers": job.target,
+        f"{source}->target.enabled": "true",
+        f"{source}->target.topics": job.topic,
+        f"target->{source}.enabled": "false",
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
         "tasks.max": STREAMS,
         "emit.heartbeats.enabled": "false",
         "emit.checkpoints.enabled": "false",
-        "emit.offset-syncs.enabled": "false",
+        "emit.offset-syncs.enabled": "false",  # it refuses to run if any other setting of offset syncs is given
         "sync.topic.acls.enabled": "false",
         "sync.topic.configs.enabled": "false",
         "refresh.topics.interval.seconds": "5",
         "refresh.groups.enabled": "false",
         "replication.factor": "1",
-        "offset-syncs.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
         "offset.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         "config.storage.replication.factor": "1",
     }
-    if tuned:
-        settings |= {f"{source}.consumer.{key}": value for key, value in _TUNED_CONSUMER.items()}
-        producer = _TUNED_PRODUCER | {"compression.type": job.codec}
-        settings |= {f"{target}.producer.{key}": value for key, value in producer.items()}
     return KafkaTools("4.3.1").start(
         "org.apache.kafka.connect.mirror.MirrorMaker",
-        job.properties("mm2", settings),
+        job.properties("mm2", settings | tuning),
         stdout=log,
         stderr=log,
         jvm=[*_MM2_HEAP, *_PERFORMANCE],
@@ -161,13 +176,17 @@ def _target(job: Job) -> dict[str, str]:
     return {"bootstrap.servers": job.target}
 
 
+def _large_batches(job: Job) -> dict[str, str]:
+    return _LARGE_BATCHES | {"compression.type": job.codec}
+
+
 TOOLS = {
     tool.name: tool
     for tool in (
         Tool("ours", "ours", _ours),
         Tool("mm1", "Java MirrorMaker 3.9.2", _mm1),
         Tool("mm2", "MirrorMaker 2 (4.3.1)", _mm2),
-        Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", lambda job, log: _mm1(job, log, tuned=True), tuned=True),
-        Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", lambda job, log: _mm2(job, log, tuned=True), tuned=True),
+        Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned, tuned=True),
+        Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned, tuned=True),
     )
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import raw
-from bench.stage import PARTITIONS, Ends, Stage
+from bench.stage import PARTITIONS, Ends, Stage, create
 from mirrormaker.embedded import Cluster, KafkaTools
 
 _WRITE_LIMIT = 180.0
@@ -74,7 +74,7 @@ QUICK = (
 
 def write(work: Workload, stage: Stage, tell: Callable[[int], None]) -> str:
     """Fill the source topic, and say what its batches really are."""
-    stage.source.create_topic(work.topic, PARTITIONS)
+    create(stage.source, work.topic)
     if work.batch_size is None:
         _write_tiny_batches(work, stage.source, tell)
     else:
@@ -87,23 +87,19 @@ def write(work: Workload, stage: Stage, tell: Callable[[int], None]) -> str:
     return _batches_in(stage.source.directory / "broker-1" / f"{work.topic}-0")
 
 
-def warm(stage: Stage, work: Workload) -> None:
-    """Let both brokers' compilers see some produce and fetch requests, so that the first mirror has no harder time."""
-    records = str(min(work.records, 200_000))
-    stage.empty_target("warm-up")
-    target, source = ["--bootstrap-server", stage.target.bootstrap], ["--bootstrap-server", stage.source.bootstrap]
+def warm(stage: Stage) -> None:
+    """Let both brokers' compilers see produce and fetch requests, so that the first mirror has no harder time."""
     kafka = KafkaTools(stage.source.version)
-    size = ["--record-size", str(work.record_size), "--throughput", "-1"]
-    tools = [
-        kafka.start(
-            "org.apache.kafka.tools.ProducerPerformance", *target, "--topic", "warm-up", "--num-records", records, *size
-        ),
-        kafka.start(
-            "org.apache.kafka.tools.ConsumerPerformance", *source, "--topic", work.topic, "--num-records", records
-        ),
-    ]
-    for tool in tools:
-        tool.wait(60)
+    size = ["--num-records", "200000", "--record-size", "1000", "--throughput", "-1"]
+    producers = []
+    for cluster in (stage.source, stage.target):
+        create(cluster, "warm-up")
+        where = ["--bootstrap-server", cluster.bootstrap, "--topic", "warm-up"]
+        producers.append(kafka.start("org.apache.kafka.tools.ProducerPerformance", *where, *size))
+    for producer in producers:
+        producer.wait(_WRITE_LIMIT)
+    where = ["--bootstrap-server", stage.source.bootstrap, "--topic", "warm-up"]
+    kafka.run("org.apache.kafka.tools.ConsumerPerformance", *where, "--num-records", "200000")
 
 
 def _write_with_kafkas_producer(work: Workload, batch_size: int, stage: Stage, tell: Callable[[int], None]) -> None:
@@ -132,14 +128,14 @@ def _write_with_kafkas_producer(work: Workload, batch_size: int, stage: Stage, t
 
 
 def _json_lines(file: Path, size: int) -> Path:
-    """Ten thousand small events to draw from: lz4 makes them 2 to 3 times smaller, as it does with such records."""
+    """Ten thousand small events to draw from: lz4 makes a batch of them about 2.3 times smaller."""
     chance = random.Random(1)
     lines = []
     for _ in range(10_000):
-        start = (
-            f'{{"user":{chance.randrange(10**7)},"page":"/shop/{chance.randrange(3000)}","ms":{chance.randrange(900)}'
-        )
-        lines.append(f'{start},"session":"{chance.getrandbits(256):064x}'[: size - 2] + '"}')
+        page, user = chance.choice(("cart", "item", "list", "search", "account")), chance.randrange(10**6)
+        event = f'{{"user":{user},"page":"/shop/{page}","country":"{chance.choice(("DE", "FR", "IT", "PL"))}"'
+        event += f',"ms":{chance.randrange(10, 900)},"session":"'
+        lines.append(event + f"{chance.getrandbits(128):032x}"[: size - len(event) - 2] + '"}')
     file.write_text("\n".join(lines))
     return file
 

@@ -14,7 +14,9 @@ from types import TracebackType
 class MirrorProcess:
     """Started on entry; whatever is left of it is killed on exit."""
 
-    def __init__(self, directory: Path, source: str, target: str, *options: str, group: str = "mirror", consumer: str = "") -> None:
+    def __init__(
+        self, directory: Path, source: str, target: str, *options: str, group: str = "mirror", consumer: str = ""
+    ) -> None:
         self.directory = directory
         self.source_file, self.target_file = directory / "source.properties", directory / "target.properties"
         self.source_file.write_text(f"bootstrap.servers={source}\ngroup.id={group}\n{consumer}")
@@ -64,6 +66,8 @@ class MirrorProcess:
     def __enter__(self) -> MirrorProcess:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill()

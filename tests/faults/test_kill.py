@@ -21,7 +21,9 @@ class Writer(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, per_second: int = 2000) -> None:
         super().__init__(daemon=True)
-        self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks=1, linger_ms=5, compression_type="lz4")
+        self.producer = KafkaProducer(
+            bootstrap_servers=bootstrap.split(","), acks=1, linger_ms=5, compression_type="lz4"
+        )
         self.topic, self.partitions, self.per_second = topic, partitions, per_second
         self.enough = threading.Event()
         self.count = 0
@@ -53,7 +55,9 @@ def test_a_mirror_killed_five_times_sends_each_record_once(
             mirror.kill()
     writer.enough.set()
     writer.join()
-    last = MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, "--exit.when.caught.up", group=topic_name)
+    last = MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, "--exit.when.caught.up", group=topic_name
+    )
     with last:
         assert last.wait() == 0, last.text
     verdict = compare(source.bootstrap, target.bootstrap, [topic_name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -98,6 +98,15 @@ def marker(kind: int, producer_id: int, base_offset: int) -> Written:
     return write_batch(
         [Record(0, key, value)], base_offset=base_offset, producer_id=producer_id, producer_epoch=0, attributes=0x30
     )
+
+
+def emptied(written: Written) -> Written:
+    """What compaction leaves of a batch whose records are all gone: the header alone, to remember its producer by."""
+    data = bytearray(written.data[:61])
+    struct.pack_into(">i", data, 8, 61 - 12)
+    struct.pack_into(">i", data, 57, 0)
+    struct.pack_into(">I", data, 17, calc_crc32c(bytes(data[21:])))
+    return replace(written, data=bytes(data))
 
 
 def read_records(data: bytes | memoryview) -> tuple[Record, ...]:

@@ -1,2 +1,209 @@
-def add_to(commands):
-    pass
+"""`mirrormaker demo`: two real Kafka clusters on this machine, a mirror between them, and a comparison at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mirrormaker.show.progress import duration
+
+_PARTITIONS = 8
+_EXAMPLES = """examples:
+  mirrormaker demo
+  mirrormaker demo --seconds 20          a shorter one
+  mirrormaker demo --keep                leave the clusters running afterwards, to play with"""
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="mirror between two real Kafka clusters on this machine",
+        description="Start two real Kafka clusters on loopback, write to one, mirror it to the other, and compare both.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="how long records arrive (default: 60)")
+    parser.add_argument("--streams", type=int, default=2, metavar="N", help="streams of the mirror (default: 2)")
+    parser.add_argument("--keep", action="store_true", help="leave both clusters running until Ctrl+C")
+    parser.set_defaults(body=body)
+
+
+def body(args: argparse.Namespace) -> int:
+    """Exit code 0 only if both sides hold the same records."""
+    from mirrormaker.embedded import Cluster
+
+    console = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    settings = {"auto.create.topics.enable": "false"}
+    with console.status("starting two Kafka clusters ..."):
+        source = Cluster(name="source", settings=settings)
+        target = Cluster(name="target", settings=settings)
+        source.start()
+        target.start()
+    try:
+        console.print(f"source cluster: {source.bootstrap}   target cluster: {target.bootstrap}")
+        with console.status("creating topics ..."):
+            for topic in TOPICS:
+                source.create_topic(topic, partitions=_PARTITIONS)
+        same = _mirror(console, source.bootstrap, target.bootstrap, args.seconds, args.streams)
+        if args.keep:
+            _keep(console, source.bootstrap, target.bootstrap)
+        return 0 if same else 1
+    finally:
+        with console.status("stopping the clusters ..."):
+            source.stop()
+            target.stop()
+
+
+def _mirror(console: Console, source: str, target: str, seconds: int, streams: int) -> bool:
+    from mirrormaker.show.compare import compare
+
+    writers = [Writer(source, topic, make) for topic, make in TOPICS.items()]
+    for writer in writers:
+        writer.start()
+    with tempfile.TemporaryDirectory(prefix="mirrormaker-demo-") as scratch:
+        mirror = _start_mirror(Path(scratch), source, target, streams)
+        try:
+            _watch(mirror, seconds)
+            for writer in writers:
+                writer.enough.set()
+            for writer in writers:
+                writer.join()
+            written = sum(writer.count for writer in writers)
+            console.print(f"the writers have stopped after {written:,} records; waiting for the mirror to catch up")
+            _wait_until_equal(mirror, source, target)
+        finally:
+            if mirror.poll() is None:
+                mirror.send_signal(signal.SIGTERM)
+        if mirror.wait(30) != 0:
+            console.print("the mirror has failed, see above")
+            return False
+    started = time.monotonic()
+    with console.status("comparing both sides, record by record ...") as status:
+        verdict = compare(
+            source, target, list(TOPICS), lambda n: status.update(f"comparing both sides: {n:,} records ...")
+        )
+    console.print(
+        f"compared {verdict.records:,} records in {verdict.partitions} partitions of {len(TOPICS)} topics"
+        f" in {duration(time.monotonic() - started)}: key, value, headers, timestamp, order"
+    )
+    for difference in verdict.differences:
+        console.print(f"  different: {difference}", markup=False)
+    same = verdict.same and verdict.records == written
+    console.print("[bold green]both sides hold the same records[/]" if same else "[bold red]the two sides differ[/]")
+    return same
+
+
+def _start_mirror(directory: Path, source: str, target: str, streams: int) -> subprocess.Popen[bytes]:
+    """The same command that a user would type."""
+    consumer, producer = directory / "source.properties", directory / "target.properties"
+    consumer.write_text(f"bootstrap.servers={source}\ngroup.id=demo\n")
+    producer.write_text(f"bootstrap.servers={target}\n")
+    names = ", ".join(TOPICS)
+    options = ["--whitelist", names, "--num.streams", str(streams)]
+    print(
+        f"\n$ mirrormaker run --consumer.config source.properties --producer.config target.properties \\\n"
+        f'      --whitelist "{names}" --num.streams {streams}\n',
+        file=sys.stderr,
+        flush=True,
+    )
+    command = [sys.executable, "-m", "mirrormaker.cli", "run"]
+    command += ["--consumer.config", str(consumer), "--producer.config", str(producer), *options]
+    return subprocess.Popen(command)
+
+
+def _watch(mirror: subprocess.Popen[bytes], seconds: int) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and mirror.poll() is None:
+        time.sleep(0.2)
+
+
+def _wait_until_equal(mirror: subprocess.Popen[bytes], source: str, target: str) -> None:
+    """Until the target's logs are as long as the source's; the mirror shows its own progress meanwhile."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    sides = [KafkaConsumer(bootstrap_servers=side.split(",")) for side in (source, target)]
+    partitions = [TopicPartition(topic, p) for topic in TOPICS for p in range(_PARTITIONS)]
+    deadline = time.monotonic() + 120
+    try:
+        while mirror.poll() is None and time.monotonic() < deadline:
+            ends = [side.end_offsets(partitions) for side in sides]
+            if ends[0] == ends[1]:
+                return
+            time.sleep(0.3)
+    finally:
+        for side in sides:
+            side.close()
+
+
+def _keep(console: Console, source: str, target: str) -> None:
+    console.print(f"\nboth clusters go on running until Ctrl+C: source {source}, target {target}")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        console.print("stopping")
+
+
+# -- what is written
+
+
+def _orders(number: int) -> tuple[bytes, bytes, dict[str, Any]]:
+    """Keyed, compressed, with headers."""
+    body = b'{"order": %d, "items": [%s]}' % (number, b",".join(b"%d" % random.randrange(1000) for _ in range(30)))
+    return b"customer-%d" % (number % 500), body, {"headers": [("source", b"shop"), ("n", b"%d" % number)]}
+
+
+def _clicks(number: int) -> tuple[bytes, bytes, dict[str, Any]]:
+    return b"session-%d" % (number % 5000), b'{"page": "/p/%d", "ms": %d}' % (number % 97, number % 1000), {}
+
+
+def _blobs(_number: int) -> tuple[None, bytes, dict[str, Any]]:
+    """No key, nothing to compress."""
+    return None, os.urandom(2000), {}
+
+
+TOPICS: dict[str, Callable[[int], tuple[bytes | None, bytes, dict[str, Any]]]] = {
+    "orders": _orders,
+    "clicks": _clicks,
+    "blobs": _blobs,
+}
+_HOW: dict[str, dict[str, Any]] = {
+    "orders": {"compression_type": "lz4", "linger_ms": 20},
+    "clicks": {"linger_ms": 0, "batch_size": 512},  # tiny batches
+    "blobs": {"linger_ms": 10},
+}
+
+
+class Writer(threading.Thread):
+    """Fills one topic at a steady pace until told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str, make: Callable[[int], Any], per_second: int = 500) -> None:
+        super().__init__(daemon=True)
+        from kafka import KafkaProducer
+
+        self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks=1, **_HOW[topic])
+        self.topic, self.make, self.per_second = topic, make, per_second
+        self.enough = threading.Event()
+        self.count = 0
+
+    def run(self) -> None:
+        while not self.enough.wait(0.1):
+            for _ in range(self.per_second // 10):
+                key, value, more = self.make(self.count)
+                self.producer.send(self.topic, value, key, **more)
+                self.count += 1
+        self.producer.flush()
+        self.producer.close()

@@ -7,40 +7,33 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 import pyspark
 
 from mirrormaker.flow import jvm
 
+_WRITTEN_WITHIN = 180.0  # seconds; half a minute is usual on two cores
+
 
 def path() -> Path:
     """One per Spark, Java and place of installation: the JVM refuses an archive of other jars."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirrormaker"
-    place = f"{abs(hash_of(jvm.classpath())):08x}"
-    return cache / f"spark-{pyspark.__version__}-java-{_java_version()}-{place}.jsa"
-
-
-def hash_of(text: str) -> int:
-    import zlib
-
-    return zlib.crc32(text.encode())
+    place = zlib.crc32(jvm.classpath().encode())
+    return cache / f"spark-{pyspark.__version__}-java-{_java_version()}-{place:08x}.jsa"
 
 
 def _java_version() -> str:
     """From the release file beside the binary: asking Java itself would cost a tenth of a second at every start."""
-    import shutil
-
     found = shutil.which(jvm.java())
     release = Path(found).resolve().parent.parent / "release" if found else None
-    if release is not None and release.exists():
-        match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text())
-        if match:
-            return match[1]
-    return "unknown"
+    match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text()) if release and release.exists() else None
+    return match[1] if match else "unknown"
 
 
 def options() -> list[str]:
@@ -51,7 +44,7 @@ def options() -> list[str]:
 
 def make() -> None:
     """Run a small epoch and have the JVM write down which classes it took."""
-    from mirrormaker.flow import spark
+    from mirrormaker.flow.spark import Engine  # which imports us
 
     archive = path()
     if archive.exists():
@@ -61,18 +54,18 @@ def make() -> None:
     with tempfile.TemporaryDirectory(prefix="mirrormaker-") as scratch:
         directory = Path(scratch)
         unfinished = archive.with_suffix(f".{os.getpid()}")
-        session, process = spark.start(
-            None, [], 2, directory, directory / "log", java_options=[f"-XX:ArchiveClassesAtExit={unfinished}"]
-        )
+        flag = f"-XX:ArchiveClassesAtExit={unfinished}"
+        engine = Engine(None, [], 2, directory, directory / "log", [flag])
+        engine.start_jvm()
+        session = engine.start_session()
         session.range(2).mapInArrow(lambda batches: batches, "id long").toArrow()
         session.stop()
-        assert process is not None and process.stdin is not None
-        process.stdin.close()
+        assert engine.process is not None and engine.process.stdin is not None
+        engine.process.stdin.close()
         try:
-            process.wait(180)
+            engine.process.wait(_WRITTEN_WITHIN)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            engine.end()
         if unfinished.exists():
             unfinished.replace(archive)
 

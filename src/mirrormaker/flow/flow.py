@@ -92,7 +92,6 @@ class Flow:
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
         try:
-            await self._connect()
             await self._look()
             self._start(self.membership.keep(self._assigned.put_nowait))
             self._start(self._follow_assignments())
@@ -138,7 +137,8 @@ class Flow:
             self._failure.set_exception(error)
             self._failure.exception()
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
+        """Reach both clusters; nothing else is started before that."""
         for which, cluster in (("source", self.source), ("target", self.target)):
             try:
                 await cluster.refresh()
@@ -414,9 +414,11 @@ class Flow:
                 return
             if self.settings.auto_offset_reset == "latest":
                 at = end
-            lost = f"{key[0]}-{key[1]}: offsets {holding.position.offset} to {at - 1} were deleted on the source before they were mirrored"
             if at > holding.position.offset:
-                self.lost.append(f"{lost}: at most {at - holding.position.offset} records")
+                self.lost.append(
+                    f"{key[0]}-{key[1]}: source offsets {holding.position.offset} to {at - 1} were gone before they were"
+                    f" mirrored: at most {at - holding.position.offset} records"
+                )
                 self.say("LOST " + self.lost[-1])
         else:
             at = holding.position.offset if offset < 0 else start
@@ -437,9 +439,8 @@ class Flow:
             self._commit_now.clear()
             with contextlib.suppress(NotMember, KafkaError, OSError, asyncio.TimeoutError):
                 await self._commit()
-            if self.options.exit_when_caught_up and self.holdings and self.ready.is_set():
-                if all(h.is_done for h in self.holdings.values()):
-                    self._stop.set()
+            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.holdings.values()):
+                self._stop.set()
 
     async def _commit(self) -> None:
         """Write down how far every partition is, if it has moved; the ledger only goes forward."""
@@ -463,7 +464,7 @@ class Flow:
                 await asyncio.shield(self._epoch_done)
             except Exception as error:
                 if not self._stop.is_set():
-                    self.say(f"the Spark job ended: {_first_line(error)}; starting another")
+                    self.say(f"the Spark job ended: {first_line(error)}; starting another")
                     await asyncio.sleep(1)
 
     def _work(self) -> Work:
@@ -531,5 +532,5 @@ def _in_thread(work: Callable[[], pa.Table]) -> asyncio.Future[pa.Table]:
     return future
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -20,6 +20,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 
 from mirrormaker.errors import MirrorError
 
+_INFO = "gateway"  # the file in which the JVM says where it listens
 _STARTS_WITHIN = 60.0  # seconds; two or three are usual
 # What spark-submit passes to Java 17 and newer.
 _OPENED = (
@@ -49,10 +50,9 @@ def classpath() -> str:
     return os.pathsep.join(sorted(map(str, Path(pyspark.__file__).parent.joinpath("jars").glob("*.jar"))))
 
 
-def start(options: Sequence[str], directory: Path, log: IO[bytes]) -> tuple[Any, subprocess.Popen[bytes]]:
-    """A gateway into a new JVM, and its process. It ends when its standard input does, so also when we are killed."""
-    info = directory / "gateway"
-    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+def launch(options: Sequence[str], directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A new JVM. It ends when its standard input does, so also when we are killed."""
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(directory / _INFO)}
     environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     command = [
         java(),
@@ -64,9 +64,19 @@ def start(options: Sequence[str], directory: Path, log: IO[bytes]) -> tuple[Any,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
     # A session of its own: a signal to our process group must not end the JVM before the streams have finished.
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
-    )
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        raise MirrorError(
+            f"Java was not found ({java()}); Spark needs Java 17 or newer: install it or set JAVA_HOME"
+        ) from error
+
+
+def connect(process: subprocess.Popen[bytes], directory: Path) -> Any:
+    """The gateway into it, as soon as it answers."""
+    info = directory / _INFO
     deadline = time.monotonic() + _STARTS_WITHIN
     while not info.exists():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -80,7 +90,7 @@ def start(options: Sequence[str], directory: Path, log: IO[bytes]) -> tuple[Any,
     info.unlink()
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     try:
-        return launch_gateway(), process
+        return launch_gateway()
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 

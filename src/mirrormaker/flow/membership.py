@@ -7,6 +7,7 @@ Compatible with a Java MirrorMaker in the same group: the protocol is `consumer`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -93,10 +94,8 @@ class Membership:
         self._rejoin.set()
 
     async def _wait_a_heartbeat(self) -> None:
-        try:
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._rejoin.wait(), self.settings.heartbeat_interval_ms / 1000)
-        except asyncio.TimeoutError:
-            pass
 
     async def _join(self) -> None:
         subscription = ConsumerProtocolSubscription(

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,16 +18,13 @@ from typing import IO, Any
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import MirrorError, SettingError
-from mirrormaker.flow import jvm
-from mirrormaker.flow import spark as spark_session
 from mirrormaker.flow.desk import Desk
-from mirrormaker.flow.flow import Flow, Wiring
+from mirrormaker.flow.flow import Flow, Wiring, first_line
+from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
-
-_SPARK_STOP = 3.0  # seconds for Spark to end by itself; after that its JVM is ended
 
 
 class Mirror:
@@ -43,8 +39,8 @@ class Mirror:
         self.log = Path(options.log_file).absolute() if options.log_file else self.directory / "spark.log"
         self.display = Display(options.progress_interval, self.snapshot)
         self._slots: list[IO[str]] = []
-        self._session: SparkSession | None = None
-        self._jvm: subprocess.Popen[bytes] | None = None
+        streams = options.num_streams * len(sources)
+        self.engine = Engine(options.spark_master, options.spark_conf, streams, self.directory, self.log)
 
     async def run(self) -> int:
         """Mirror; the result is the exit code."""
@@ -62,6 +58,13 @@ class Mirror:
             self.desk.register(number, flow)
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, self._stop, name)
+        try:
+            for flow in self.flows:
+                await flow.connect()
+        except BaseException:
+            await self.desk.close()
+            self._clean_up()
+            raise
         threading.Thread(target=self._start_spark, args=(loop, spark, judge), daemon=True).start()
         runs = [asyncio.create_task(flow.run()) for flow in self.flows]
         watch = asyncio.create_task(self._watch())
@@ -76,7 +79,7 @@ class Mirror:
             watch.cancel()
             self.display.stop()
             await self.desk.close()
-            self._end_spark()
+            self.engine.end()
             self._clean_up()
         return self._verdict(failure)
 
@@ -105,34 +108,13 @@ class Mirror:
                 loop.call_soon_threadsafe(tell, future, result, error)
 
         try:
-            streams = self.options.num_streams * len(self.sources)
-            session, self._jvm = spark_session.start(
-                self.options.spark_master, self.options.spark_conf, streams, self.directory, self.log
-            )
-            self._session = session
-            try:
-                send(judge, java_judge(session, self.filter.pattern))
-            except SettingError as error:
-                send(judge, None, error)
-            send(spark, session)
+            send(judge, java_judge(self.engine.start_jvm(), self.filter.pattern))
+            send(spark, self.engine.start_session())
         except Exception as error:
-            failed = MirrorError(f"Spark did not start: {str(error).splitlines()[0][:300]} (its log: {self.log})")
+            known = isinstance(error, MirrorError)
+            failed = error if known else MirrorError(f"Spark did not start: {first_line(error)} (its log: {self.log})")
             send(judge, None, failed)
             send(spark, None, failed)
-
-    def _end_spark(self) -> None:
-        """Spark takes a second to end in good order; nothing of ours is in it any more, so its JVM is simply ended."""
-        session = self._session
-        if session is None:
-            return
-        context: Any = session.sparkContext
-        context._accumulatorServer.shutdown()  # it would print a stack trace when the JVM hangs up
-        if self.options.spark_master is not None and not self.options.spark_master.startswith("local"):
-            stopper = threading.Thread(target=session.stop, daemon=True)
-            stopper.start()
-            stopper.join(_SPARK_STOP)
-        if self._jvm is not None:
-            jvm.end(self._jvm, _SPARK_STOP)
 
     # -- what is shown
 
@@ -173,6 +155,7 @@ class Mirror:
             ]
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = self.flows[0]
+        place = self.options.spark_master or "this machine"
         exact = self.target.acks == -1
         why = (
             "acks=all, one producer identity per source partition"
@@ -181,7 +164,7 @@ class Mirror:
         )
         out += [
             f"target     {self.target.endpoint} (cluster {flow.target.id})",
-            f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {self.options.spark_master or 'this machine'}",
+            f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
             f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
         ]
         out += [f"note       {note}" for note in self.target.notes]
@@ -214,7 +197,8 @@ class Mirror:
         seconds = self.display.seconds
         if any(f.ready.is_set() for f in self.flows):
             self.display.say(
-                f"mirrored {snapshot.records:,} records, {snapshot.bytes / 1e6:,.1f} MB in {duration(seconds)}; lag {snapshot.lag:,}"
+                f"mirrored {snapshot.records:,} records, {snapshot.bytes / 1e6:,.1f} MB in {duration(seconds)};"
+                f" lag {snapshot.lag:,}"
             )
         for text in lost:
             self.display.say(f"lost: {text}")
@@ -257,10 +241,8 @@ class Mirror:
             slot.close()
 
 
-def java_judge(session: SparkSession, pattern: str) -> Judge:
+def java_judge(jvm: Any, pattern: str) -> Judge:
     """java.util.regex itself decides, so that a pattern means what it meant to the original."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
     try:
         compiled = jvm.java.util.regex.Pattern.compile(pattern)
     except Exception as error:

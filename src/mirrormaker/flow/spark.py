@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ appender.file.fileName = {log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
+
+_ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
 
 # Streams run for days, die and come back; nothing here may end a task because it is long, or a job because one task failed.
 _SETTINGS = {
@@ -50,43 +53,73 @@ _SETTINGS = {
 }
 
 
-def start(
-    master: str | None,
-    extra: Iterable[tuple[str, str]],
-    streams: int,
-    directory: Path,
-    log: Path,
-    java_options: Sequence[str] | None = None,
-) -> tuple[SparkSession, subprocess.Popen[bytes] | None]:
-    """A session whose own noise goes into `log`, and its JVM; `directory` holds what both need while they run."""
-    log4j = directory / "log4j2.properties"
-    log4j.write_text(_LOG4J.format(log=log))
-    options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = dict(_SETTINGS)
-    settings["spark.local.dir"] = settings["spark.python.unix.domain.socket.dir"] = str(directory)
-    settings["spark.sql.warehouse.dir"] = str(directory / "warehouse")
-    settings["spark.driver.memory"] = "512m"
-    is_local = master is None or master.startswith("local")
-    if is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings |= dict(extra)
-    with log.open("ab") as noise:
-        if is_local:
-            options += archive.options() if java_options is None else java_options
-            gateway, process = jvm.start(options, directory, noise)
-        else:
-            settings["spark.driver.extraJavaOptions"] = " ".join((*jvm.FLAGS[1:], *options))
-            conf = _conf(settings, master, streams, None)
-            gateway = launch_gateway(conf, popen_kwargs={"stderr": noise, "stdout": noise, "start_new_session": True})
-            process = gateway.proc
-    conf = _conf(settings, master, streams, gateway.jvm)
-    return SparkSession(SparkContext(conf=conf, gateway=gateway)), process
+class Engine:
+    """The driver's JVM and the Spark session in it, from a first sign of life to a certain end."""
 
+    def __init__(
+        self,
+        master: str | None,
+        extra: Iterable[tuple[str, str]],
+        streams: int,
+        directory: Path,
+        log: Path,
+        java_options: Sequence[str] | None = None,
+    ) -> None:
+        """Spark's own noise goes into `log`; `directory` holds what it needs while it runs."""
+        self.is_local = master is None or master.startswith("local")
+        # Twice as many slots as streams: a successor starts at once, beside what it replaces.
+        self.master = master or f"local[{2 * streams},2147483647]"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.session: SparkSession | None = None
+        self._directory, self._log = directory, log
+        log4j = directory / "log4j2.properties"
+        log4j.write_text(_LOG4J.format(log=log))
+        self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
+        self._java += archive.options() if java_options is None else java_options
+        self._settings = {
+            **_SETTINGS,
+            "spark.local.dir": str(directory),
+            "spark.python.unix.domain.socket.dir": str(directory),
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.driver.memory": "512m",
+        }
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if self.is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            self._settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        self._settings |= dict(extra)
 
-def _conf(settings: dict[str, str], master: str | None, streams: int, java: Any) -> SparkConf:
-    conf = SparkConf(loadDefaults=False, _jvm=java)
-    # Twice as many slots as streams: a successor starts at once, beside what it replaces.
-    conf.setAppName("mirrormaker").setMaster(master or f"local[{2 * streams},2147483647]")
-    return conf.setAll(list(settings.items()))
+    def start_jvm(self) -> Any:
+        """A JVM that answers: enough to ask it about regular expressions."""
+        with self._log.open("ab") as noise:
+            if self.is_local:
+                self.process = jvm.launch(self._java, self._directory, noise)
+                self._gateway = jvm.connect(self.process, self._directory)
+            else:  # a cluster's settings and classes are spark-submit's business
+                options = " ".join((*jvm.FLAGS[1:], *self._java))
+                conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
+                kwargs = {"stderr": noise, "stdout": noise, "start_new_session": True}
+                self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
+                self.process = self._gateway.proc
+        return self._gateway.jvm
+
+    def start_session(self) -> SparkSession:
+        conf = self._conf(self._gateway.jvm)
+        self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
+        return self.session
+
+    def end(self) -> None:
+        """Nothing of ours is in it any more: a cluster is told, the JVM is ended."""
+        if self.session is not None:
+            context: Any = self.session.sparkContext
+            context._accumulatorServer.shutdown()  # it would print a stack trace when the JVM hangs up
+            if not self.is_local:
+                stopper = threading.Thread(target=self.session.stop, daemon=True)
+                stopper.start()
+                stopper.join(_ENDS_WITHIN)
+        if self.process is not None:
+            jvm.end(self.process, _ENDS_WITHIN)
+
+    def _conf(self, java: Any) -> SparkConf:
+        conf = SparkConf(loadDefaults=False, _jvm=java)
+        return conf.setAppName("mirrormaker").setMaster(self.master).setAll(list(self._settings.items()))

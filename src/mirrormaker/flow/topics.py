@@ -164,13 +164,8 @@ async def _wait_for(target: Cluster, topics: list[Topic]) -> None:
     """Until every partition has a leader; a new topic takes brokers a moment."""
     for _ in range(300):
         await target.refresh(t.name for t in topics)
-        if all(
-            target.leader(t.name, p)
-            for t in topics
-            if t.name in target.topics
-            for p in target.topics[t.name].partitions
-        ):
-            if all(t.name in target.topics for t in topics):
-                return
+        there = [target.topics.get(t.name) for t in topics]
+        if all(t and all(target.leader(t.name, p) for p in t.partitions) for t in there):
+            return
         await asyncio.sleep(0.1)
     raise ClusterError(f"the topics created on {target.endpoint} have no leaders after 30 s")

@@ -204,7 +204,7 @@ def target_settings(properties: Properties) -> TargetSettings:
     in_flight = file.number("max.in.flight.requests.per.connection", 5, 1)
     if in_flight > 5:
         file.notes.append(
-            f"{properties.where('max.in.flight.requests.per.connection')}: 5 is used: brokers recognise no more of them as duplicates"
+            f"{properties.where('max.in.flight.requests.per.connection')}: 5 is used: brokers recognise no more duplicates"
         )
     return TargetSettings(
         path=properties.path,

@@ -29,8 +29,13 @@ class Option:
         return self.names[0].lstrip("-").replace(".", "_")
 
 
+_LEGACY, _SHOWN = "accepted from the original", "what is shown"
+
 OPTIONS = (
-    Option(("--consumer.config",), "a property file for a source cluster; give it again for each further source", "FILE", repeated=True),
+    Option(
+        ("--consumer.config",), "a property file for a source cluster; give it again for each further source", "FILE",
+        repeated=True,
+    ),
     Option(("--producer.config",), "the property file for the target cluster", "FILE"),
     Option(
         ("--whitelist", "--white-list", "--include"),
@@ -57,17 +62,23 @@ OPTIONS = (
         ("--accept.new.target",),
         "the group's positions belong to another target cluster: start there from the committed offsets", group="how",
     ),
-    Option(("--spark.master",), "where Spark runs (default: here, with slots for the streams and their successors)", "URL", group="Spark"),
+    Option(
+        ("--spark.master",), "where Spark runs (default: here, with slots for the streams and their successors)", "URL",
+        group="Spark",
+    ),
     Option(("--spark.conf",), "a Spark setting; may be repeated", "KEY=VALUE", repeated=True, group="Spark"),
-    Option(("--progress.interval.ms",), "how often a line of progress is printed when there is no terminal", "MS", 10_000, int, group="what is shown"),
-    Option(("--log.file",), "where Spark's own messages go (default: kept only while the mirror runs)", "FILE", group="what is shown"),
-    Option(("--new.consumer",), "accepted for old command lines; there is only one consumer", group="accepted from the original"),
-    Option(("--new.producer",), "accepted for old command lines; there is only one producer", group="accepted from the original"),
-    Option(("--message.handler",), "not built yet", "NAME", built=False, group="accepted from the original"),
-    Option(("--message.handler.args",), "not built yet", "ARGS", built=False, group="accepted from the original"),
-    Option(("--consumer.rebalance.listener",), "not built yet", "NAME", built=False, group="accepted from the original"),
-    Option(("--rebalance.listener.args",), "not built yet", "ARGS", built=False, group="accepted from the original"),
-    Option(("--undelivered.file",), "not built yet", "FILE", built=False, group="accepted from the original"),
+    Option(
+        ("--progress.interval.ms",), "how often a line of progress is printed when there is no terminal", "MS", 10_000, int,
+        group=_SHOWN,
+    ),
+    Option(("--log.file",), "where Spark's own messages go (default: kept only while the mirror runs)", "FILE", group=_SHOWN),
+    Option(("--new.consumer",), "accepted for old command lines; there is only one consumer", group=_LEGACY),
+    Option(("--new.producer",), "accepted for old command lines; there is only one producer", group=_LEGACY),
+    Option(("--message.handler",), "not built yet", "NAME", built=False, group=_LEGACY),
+    Option(("--message.handler.args",), "not built yet", "ARGS", built=False, group=_LEGACY),
+    Option(("--consumer.rebalance.listener",), "not built yet", "NAME", built=False, group=_LEGACY),
+    Option(("--rebalance.listener.args",), "not built yet", "ARGS", built=False, group=_LEGACY),
+    Option(("--undelivered.file",), "not built yet", "FILE", built=False, group=_LEGACY),
 )  # fmt: skip
 
 EXAMPLES = """examples:

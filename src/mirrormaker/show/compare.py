@@ -33,7 +33,9 @@ def compare(source: str, target: str, topics: list[str], progress: Callable[[int
         for topic in topics:
             partitions = sorted(ours.partitions_for_topic(topic) or ())
             if partitions != sorted(theirs.partitions_for_topic(topic) or ()):
-                verdict.differences.append(f"{topic}: partitions {partitions} against {theirs.partitions_for_topic(topic)}")
+                verdict.differences.append(
+                    f"{topic}: partitions {partitions} against {theirs.partitions_for_topic(topic)}"
+                )
                 continue
             for partition in partitions:
                 _compare_partition(ours, theirs, TopicPartition(topic, partition), verdict)
@@ -48,7 +50,9 @@ def compare(source: str, target: str, topics: list[str], progress: Callable[[int
 def _compare_partition(ours: KafkaConsumer, theirs: KafkaConsumer, where: TopicPartition, verdict: Verdict) -> None:
     for number, (left, right) in enumerate(zip_longest(records(ours, where), records(theirs, where))):
         if left != right and len(verdict.differences) < _SHOWN:
-            verdict.differences.append(f"{where.topic}-{where.partition}, record {number}: {_short(left)} against {_short(right)}")
+            verdict.differences.append(
+                f"{where.topic}-{where.partition}, record {number}: {_short(left)} against {_short(right)}"
+            )
         verdict.records += left is not None
 
 
@@ -66,7 +70,10 @@ def records(consumer: KafkaConsumer, where: TopicPartition) -> Iterator[tuple[An
 
 def _consumer(bootstrap: str) -> KafkaConsumer:
     return KafkaConsumer(
-        bootstrap_servers=bootstrap.split(","), enable_auto_commit=False, max_poll_records=5000, max_partition_fetch_bytes=4 << 20
+        bootstrap_servers=bootstrap.split(","),
+        enable_auto_commit=False,
+        max_poll_records=5000,
+        max_partition_fetch_bytes=4 << 20,
     )
 
 

@@ -37,16 +37,18 @@ class Buffer:
 class Frame:
     """One fetched answer: its memory is held as long as any batch in it is, so that is how long it counts."""
 
-    __slots__ = ("_buffer", "_size", "_users")
+    __slots__ = ("_buffer", "_size", "users")
 
     def __init__(self, buffer: Buffer, size: int) -> None:
-        self._buffer, self._size, self._users = buffer, size, 1
+        self._buffer, self._size, self.users = buffer, size, 1
         buffer.count(size, 0)
 
     def keep(self, messages: int) -> None:
-        self._users += 1
-        self._buffer.count(0, messages)
+        self.users += 1
+        if self._buffer.max_messages is not None:
+            self._buffer.count(0, messages)
 
     def drop(self, messages: int) -> None:
-        self._users -= 1
-        self._buffer.count(-self._size if self._users == 0 else 0, -messages)
+        self.users -= 1
+        if self.users == 0 or self._buffer.max_messages is not None:
+            self._buffer.count(-self._size if self.users == 0 else 0, -messages)

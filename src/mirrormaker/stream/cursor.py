@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.identity import Channel, NumbersBroken
-from mirrormaker.stream.lanes import committed, why_not_as_is
+from mirrormaker.stream.lanes import committed, goes_as_is, why_not_as_is
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.resume import Found, read_back
 from mirrormaker.stream.work import ZOMBIE_HORIZON
@@ -125,9 +125,8 @@ class Cursor:
                         self._skip(batch)
                         is_data = False
                 if is_data:
-                    reason = why_not_as_is(batch, self.max_message_bytes)
-                    if reason:
-                        raise self._cannot(batch, reason)
+                    if not goes_as_is(batch, self.max_message_bytes):
+                        raise self._cannot(batch, why_not_as_is(batch, self.max_message_bytes))
                     old = batch.max_timestamp < old_before
                     if old and time.monotonic() < self._hold_until:
                         raise Hold

@@ -129,7 +129,7 @@ class Fetcher:
             read_committed=work.read_committed,
         )
         self._polling = frozenset(cursor for cursor, _ in asked.values())
-        return connection.send(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
+        return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
 
     def _look_at(
         self, parts: list[fetch.Fetched], asked: Asked

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
-from mirrormaker.wire.batch import HEADER, LOG_APPEND_TIME, Batch, CorruptBatch
+from mirrormaker.wire.batch import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, CorruptBatch
 
 ABORT_MARKER = 0
 
 
-def why_not_as_is(batch: Batch, max_bytes: int) -> str | None:
-    """What a stock broker would refuse in this batch, if it were forwarded without unpacking it."""
+def goes_as_is(batch: Batch, max_bytes: int) -> bool:
+    """Would a stock broker take this batch without anyone unpacking it?"""
+    whole = batch.last_offset - batch.base_offset + 1 == batch.count
+    return whole and not batch.attributes & LOG_APPEND_TIME and len(batch.data) <= max_bytes
+
+
+def why_not_as_is(batch: Batch, max_bytes: int) -> str:
+    """What it would refuse."""
     if batch.last_offset - batch.base_offset + 1 != batch.count:
         return "compaction has left gaps in the batch"
     if batch.attributes & LOG_APPEND_TIME:
         return "its records carry the source broker's append time (LogAppendTime)"
     if len(batch.data) > max_bytes:
         return f"its {len(batch.data)} bytes are more than the target topic's max.message.bytes of {max_bytes}"
-    return None
+    return ""
 
 
-def committed(batches: Iterable[Batch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[Batch, bool]]:
+def committed(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:
     """Each batch, and whether it is data to mirror: markers never are, nor what belongs to an aborted transaction.
 
     `aborted` is what the broker listed for this fetch, (producer id, first offset): from that offset to the abort marker,
     that producer's transactional batches do not count. Empty when reading uncommitted.
     """
+    if all(not batch.attributes & (CONTROL | TRANSACTIONAL) and batch.count for batch in batches):
+        return zip(batches, repeat(True))
+    return _sorted_out(batches, aborted)
+
+
+def _sorted_out(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[Batch, bool]]:
     waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
     open_aborts: set[int] = set()
     for batch in batches:

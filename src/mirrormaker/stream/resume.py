@@ -102,7 +102,7 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
         max_bytes=_SCAN_BYTES,
         read_committed=False,
     )
-    answer = connection.send(fetch.API_KEY, version, fetch.is_flexible(version), [body])
+    answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
     error, found = fetch.answer(
         version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
     )

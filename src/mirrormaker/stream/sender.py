@@ -77,42 +77,34 @@ class Sender:
             timeout_ms=self.stream.produce_timeout_ms,
         )
         self._under_way.append((time.monotonic(), cursors))
-        answer = connection.send(produce.API_KEY, version, produce.is_flexible(version), parts)
-        answer.add_done_callback(partial(self._answered, version))
+        connection.send(produce.API_KEY, version, produce.is_flexible(version), parts, partial(self._answered, version))
         return True
 
-    def _answered(self, version: int, answer: asyncio.Future[memoryview]) -> None:
+    def _answered(self, version: int, data: memoryview | None, error: Exception | None) -> None:
         if not self._under_way:
             return  # given up already
-        error = answer.exception()
-        if error is not None:
-            self._lost(error)
+        if data is None:
+            self._lost(error or ConnectionLost("closed"))
+            return
+        try:
+            results = produce.answer(version, data)
+        except BadFrame as bad:
+            self._lost(ConnectionLost(str(bad)))
             return
         _, cursors = self._under_way.popleft()
-        try:
-            results = produce.answer(version, answer.result())
-        except BadFrame as bad:
-            results = []
-            self._lost(ConnectionLost(str(bad)))
+        found = {(result.topic, result.partition): result for result in results}
         known = self.stream.target.topics
-        waiting = {
-            (known[c.topic].id if version >= 13 else c.topic, c.channel.partition): c
-            for c in cursors
-            if c.topic in known
-        }
-        for result in results:
-            cursor = waiting.pop((result.topic, result.partition), None)
-            if cursor is None:
-                continue
-            if result.error:
+        for cursor in cursors:
+            topic = known.get(cursor.topic)
+            result = found.get((topic.id if version >= 13 and topic else cursor.topic, cursor.channel.partition))
+            if result is None:
+                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
+            elif result.error:
                 cursor.refused(error_for(result.error, result.message or ""))
             else:
                 cursor.acknowledged(result.base_offset)
             if cursor.ready:
                 self.ready.setdefault(cursor)
-        for cursor in cursors:
-            if cursor in waiting.values() or cursor.topic not in known:
-                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
         self.pump()
 
     async def _open(self) -> None:

@@ -122,9 +122,9 @@ class Cluster:
     async def _any(self) -> Connection:
         """A connection to any broker: one that is open, else the first that lets us in, the bootstrap list last."""
         for (_, lane), task in self._connections.items():
-            if lane == "control" and task.done() and not task.cancelled() and not task.exception():
-                if task.result().is_open:
-                    return task.result()
+            usable = lane == "control" and task.done() and not task.cancelled() and not task.exception()
+            if usable and task.result().is_open:
+                return task.result()
         known = list(self.brokers.values())
         random.shuffle(known)
         reasons = []

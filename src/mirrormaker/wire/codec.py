@@ -12,6 +12,12 @@ class BadFrame(Exception):
 
 def varint(number: int) -> bytes:
     """An unsigned varint, as lengths in flexible versions are written."""
+    if number < 0x80:
+        return bytes((number,))
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 0x200000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

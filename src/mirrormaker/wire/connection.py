@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from kafka.protocol.api_message import ApiMessage
 
 Part = bytes | bytearray | memoryview
 Lease = Callable[[], bool]
+Answered = Callable[[memoryview | None, Exception | None], None]
 
 _INT = struct.Struct(">i")
+_HEADER = struct.Struct(">ihhi")  # size, key, version, correlation id
 _SMALL = 16 * 1024  # answers up to this size share one read; larger frames get a buffer of their own
-_SOCKET_BUFFER = 4 << 20  # few large reads instead of many small ones; the kernel gives what it allows
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _READS_IN_A_ROW = 8  # then the other connections get their turn
 
@@ -45,9 +47,9 @@ class Connection:
         self.error: Exception | None = None
         self.bytes_in = 0
         self.versions: dict[int, tuple[int, int]] = {}
-        self._waiting: deque[tuple[int, int, asyncio.Future[memoryview]]] = deque()
+        self._waiting: deque[tuple[int, int, Answered]] = deque()
+        self._name = struct.pack(f">h{len(client_id.encode())}s", len(client_id.encode()), client_id.encode())
         self._outgoing: deque[memoryview] = deque()
-        self._writing = False
         self._correlation = 0
         self._sock: socket.socket | None = None
         self._small = memoryview(bytearray(_SMALL))
@@ -80,7 +82,6 @@ class Connection:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
                 await self._loop.sock_connect(sock, address)
                 return sock
             except OSError as failed:
@@ -119,38 +120,47 @@ class Connection:
         self.error = error or ConnectionLost(f"{self} was closed")
         self._outgoing.clear()
         while self._waiting:
-            future = self._waiting.popleft()[2]
-            if not future.done():
-                future.set_exception(self.error)
-                future.exception()  # whoever waits will see it; whoever does not is not warned about it
+            self._waiting.popleft()[2](None, self.error)
 
     # -- requests
 
-    def send(self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]) -> asyncio.Future[memoryview]:
-        """Frame a request around its buffers and send it; the future gets the answer's body, behind its header."""
+    def send(self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part], answered: Answered) -> None:
+        """Frame a request around its buffers and send it; `answered` gets the answer's body, or why there is none."""
         if self._sock is None:
             raise self.error or ConnectionLost(f"{self} is not open")
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        name = self.client_id.encode()
-        header = struct.pack(f">hhih{len(name)}s", api_key, api_version, self._correlation, len(name), name)
-        if flexible:
-            header += b"\0"
-        size = len(header) + sum(map(len, parts))
-        self._outgoing.append(memoryview(_INT.pack(size) + header))
-        self._outgoing.extend(map(memoryview, parts))
-        future: asyncio.Future[memoryview] = self._loop.create_future()
+        size = 8 + len(self._name) + flexible + sum(map(len, parts))
+        header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
         # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
-        skip = 5 if flexible and api_key != 18 else 4
-        self._waiting.append((self._correlation, skip, future))
-        if not self._writing:
-            self._flush()
+        self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
+        if self._outgoing:
+            self._outgoing += [memoryview(part) for part in (header, *parts)]
+        else:
+            self._write([header, *parts], size + 4)
+
+    def request(
+        self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]
+    ) -> asyncio.Future[memoryview]:
+        """As `send`, with a future for the answer."""
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+
+        def answered(data: memoryview | None, error: Exception | None) -> None:
+            if future.done():
+                return
+            if data is not None:
+                future.set_result(data)
+            else:
+                future.set_exception(error or ConnectionLost(f"{self} was closed"))
+                future.exception()  # whoever waits will see it; whoever does not is not warned about it
+
+        self.send(api_key, api_version, flexible, parts, answered)
         return future
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
         """Send one of kafka-python's messages in the highest version that both sides know."""
         version = self.best_version(type(request)) if version is None else version
         body = request.encode(version=version)
-        answer = self.send(request.API_KEY, version, request.flexible_version_q(version), [body])
+        answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
         try:
             data = await asyncio.wait_for(asyncio.shield(answer), timeout)
         except (TimeoutError, asyncio.TimeoutError) as error:
@@ -171,38 +181,48 @@ class Connection:
 
     # -- sending
 
-    def _flush(self) -> None:
-        """Hand the kernel what it takes. The lease is looked at right before each write: without it nothing may leave."""
+    def _write(self, parts: Sequence[Part], size: int) -> None:
+        """Hand the kernel a whole request; what it does not take now waits in user space."""
+        sent = self._hand_over(parts[:_MAX_PARTS])
+        if sent is None or sent == size:
+            return
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._outgoing.append(memoryview(part)[sent:])
+                sent = 0
         assert self._sock is not None
+        self._loop.add_writer(self._sock.fileno(), self._writable)
+
+    def _writable(self) -> None:
         outgoing = self._outgoing
         while outgoing:
-            if self.lease is not None and not self.lease():
-                self.close(ConnectionLost(f"{self}: the lease ran out"), abort=True)
+            sent = self._hand_over(list(islice(outgoing, _MAX_PARTS)))
+            if not sent:
                 return
-            try:
-                sent = self._sock.sendmsg([outgoing[i] for i in range(min(len(outgoing), _MAX_PARTS))])
-            except BlockingIOError:
-                if not self._writing:
-                    self._writing = True
-                    self._loop.add_writer(self._sock.fileno(), self._flush)
-                return
-            except OSError as error:
-                self.close(ConnectionLost(f"{self}: {_reason(error)}"))
-                return
-            while sent:
-                part = outgoing[0]
-                if sent < len(part):
-                    outgoing[0] = part[sent:]
-                    break
-                sent -= len(part)
-                outgoing.popleft()
-            while outgoing and not len(outgoing[0]):
-                outgoing.popleft()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._sock.fileno())
-            if self.on_drain is not None:
-                self.on_drain()
+            while sent and sent >= len(outgoing[0]):
+                sent -= len(outgoing.popleft())
+            if sent:
+                outgoing[0] = outgoing[0][sent:]
+        assert self._sock is not None
+        self._loop.remove_writer(self._sock.fileno())
+        if self.on_drain is not None:
+            self.on_drain()
+
+    def _hand_over(self, parts: Sequence[Part]) -> int | None:
+        """One write. The lease is looked at right before: without it nothing may leave. None: the connection is gone."""
+        assert self._sock is not None
+        if self.lease is not None and not self.lease():
+            self.close(ConnectionLost(f"{self}: the lease ran out"), abort=True)
+            return None
+        try:
+            return self._sock.sendmsg(parts)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+            return None
 
     # -- receiving
 
@@ -265,9 +285,8 @@ class Connection:
         if not self._waiting or self._waiting[0][0] != correlation:
             self.close(ConnectionLost(f"{self} answered a question that was not asked"))
             return
-        _, skip, future = self._waiting.popleft()
-        if not future.done():
-            future.set_result(frame[skip:])
+        _, skip, answered = self._waiting.popleft()
+        answered(frame[skip:], None)
 
 
 class UnsupportedRequest(Exception):

@@ -64,6 +64,13 @@ def answer(version: int, data: memoryview) -> list[Appended]:
     for _ in range(reader.length()):
         topic = bytes(reader.slice(16)) if version >= 13 else reader.string() or ""
         for _ in range(reader.length()):
+            if version >= 10 and reader.at + _PLAIN.size <= len(data):
+                # As it is nearly always: no record errors, no message, no tagged fields.
+                partition, error, base, _append_time, _start, none = _PLAIN.unpack_from(data, reader.at)
+                if none == b"\1\0\0":
+                    reader.at += _PLAIN.size
+                    found.append(Appended(topic, partition, error, base, None))
+                    continue
             if version >= 5:
                 partition, error, base, _append_time, _start = reader.take(_ANSWER_5)
             else:
@@ -83,4 +90,5 @@ def answer(version: int, data: memoryview) -> list[Appended]:
 
 _INT = struct.Struct(">i")
 _ANSWER_3 = struct.Struct(">ihqq")
+_PLAIN = struct.Struct(">ihqqq3s")
 _ANSWER_5 = struct.Struct(">ihqqq")

@@ -1,0 +1,46 @@
+# Each target does all of its own set-up and is quick the second time.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench bench-quick clean setup java
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo         mirror between two real Kafka clusters on this machine, and compare both sides"
+	@echo "make test         lint, and run every test"
+	@echo "make lint         ruff and mypy --strict"
+	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
+	@echo "make bench-quick  the same in under 4 minutes"
+	@echo "make clean        remove everything that was set up here"
+
+setup: java $(READY)
+
+# Spark needs Java 17 or newer; it is installed where that can be done without asking.
+java:
+	@sh scripts/java.sh
+
+$(READY): pyproject.toml
+	@sh scripts/venv.sh $(VENV)
+	@touch $(READY)
+
+demo: setup
+	$(PYTHON) -m mirrormaker.cli demo $(ARGS)
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+test: setup lint
+	$(VENV)/bin/pytest $(ARGS)
+
+bench: setup
+	$(PYTHON) -m bench $(ARGS)
+
+bench-quick: setup
+	$(PYTHON) -m bench --quick $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,339 @@
+"""The whole way: real clusters, the real command, and both sides read back by another client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from mirrormaker.embedded import Cluster
+from mirrormaker.show.compare import compare
+from tests.mirror_process import MirrorProcess
+
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+
+
+def write(cluster: Cluster, topic: str, count: int, partitions: int, codec: str | None = None, start: int = 0) -> None:
+    """Numbered records, keyed, some without key or value, some with headers."""
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","), compression_type=codec, linger_ms=5)
+    for number in range(start, start + count):
+        producer.send(
+            topic,
+            None if number % 50 == 7 else b"value-%d" % number * 5,
+            None if number % 10 == 3 else b"key-%d" % (number % 31),
+            headers=[("n", b"%d" % number), ("empty", b"")] if number % 5 == 0 else [],
+            partition=number % partitions,
+        )
+    producer.flush()
+    producer.close()
+
+
+def end_offsets(cluster: Cluster, topic: str, partitions: int) -> list[int]:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        keys = [TopicPartition(topic, p) for p in range(partitions)]
+        ends = consumer.end_offsets(keys)
+        return [ends[key] for key in keys]
+    finally:
+        consumer.close()
+
+
+def wait_until_equal(
+    source: Cluster, target: Cluster, topic: str, partitions: int, mirror: MirrorProcess, within: float = 60
+) -> None:
+    deadline = time.monotonic() + within
+    wanted = end_offsets(source, topic, partitions)
+    while True:
+        try:
+            found = end_offsets(target, topic, partitions)
+        except Exception:  # the topic is not there yet
+            found = []
+        if found == wanted:
+            return
+        assert time.monotonic() < deadline, f"{found} instead of {wanted}:\n{mirror.text}"
+        time.sleep(0.1)
+
+
+def assert_same(source: Cluster, target: Cluster, topic: str, records: int) -> None:
+    verdict = compare(source.bootstrap, target.bootstrap, [topic])
+    assert verdict.same, "\n".join(verdict.differences)
+    assert verdict.records == records
+
+
+def run_once(
+    tmp_path: Path, source: Cluster, target: Cluster, *options: str, group: str, consumer: str = ""
+) -> MirrorProcess:
+    """Mirror what is there, and return the ended process."""
+    mirror = MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, "--exit.when.caught.up", group=group, consumer=consumer
+    )
+    with mirror:
+        mirror.wait()
+    return mirror
+
+
+def test_every_codec_key_header_and_timestamp_arrives_as_it_was(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=5, config={"retention.ms": "86400000", "cleanup.policy": "delete"})
+    for number, codec in enumerate(CODECS):
+        write(source, topic_name, 500, 5, codec, start=500 * number)
+    mirror = run_once(tmp_path, source, target, "--include", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert "exactly once" in mirror.text
+    assert f"created {topic_name} on the target with 5 partitions" in mirror.text
+    assert_same(source, target, topic_name, 2500)
+    again = run_once(tmp_path, source, target, "--include", topic_name, group=topic_name)
+    assert again.wait() == 0, again.text
+    assert_same(source, target, topic_name, 2500)
+
+
+def test_a_stop_is_clean_and_the_next_start_goes_on(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=4)
+    write(source, topic_name, 400, 4)
+    options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        wait_until_equal(source, target, topic_name, 4, mirror)
+        started = time.monotonic()
+        assert mirror.stop(signal.SIGINT) == 0, mirror.text
+        assert time.monotonic() - started < 10
+        assert "mirrored 400 records" in mirror.text
+        assert not _children(mirror), "processes were left behind"
+    write(source, topic_name, 400, 4, start=400)
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        wait_until_equal(source, target, topic_name, 4, mirror)
+        assert mirror.stop(signal.SIGTERM) == 0, mirror.text
+    assert_same(source, target, topic_name, 800)
+
+
+def _children(mirror: MirrorProcess) -> list[str]:
+    """Processes that know this mirror's directory: its Spark, its streams."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(mirror.directory) in command:
+                found.append(command)
+    return found
+
+
+def test_new_topics_and_partitions_are_picked_up_from_their_first_record(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    first, later = f"{topic_name}.a", f"{topic_name}.b"
+    source.create_topic(first, partitions=2)
+    write(source, first, 100, 2)
+    options = ("--whitelist", f"{topic_name}[.].", "--num.streams", "2")
+    consumer = "auto.offset.reset=latest\n"
+    with MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name, consumer=consumer
+    ) as mirror:
+        mirror.wait_for("guarantee")
+        source.create_topic(later, partitions=3)
+        write(source, later, 300, 3)
+        admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+        admin.create_partitions({first: 4})
+        admin.close()
+        time.sleep(0.5)
+        write(source, first, 400, 4, start=100)
+        wait_until_equal(source, target, later, 3, mirror, within=40)
+        deadline = time.monotonic() + 30
+        while True:
+            ends = end_offsets(target, first, 4) if _partitions(target, first) == 4 else [0] * 4
+            if ends == [100, 100, 100, 100]:
+                break  # latest: the first 100 were not mirrored; the new partitions were, from their first record
+            assert time.monotonic() < deadline, f"{ends}:\n{mirror.text}"
+            time.sleep(0.2)
+        assert mirror.stop() == 0, mirror.text
+    assert_same(source, target, later, 300)
+
+
+def _partitions(cluster: Cluster, topic: str) -> int:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        return len(consumer.partitions_for_topic(topic) or ())
+    finally:
+        consumer.close()
+
+
+def test_a_killed_stream_comes_back_alone(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) -> None:
+    source.create_topic(topic_name, partitions=4)
+    write(source, topic_name, 400, 4)
+    options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        wait_until_equal(source, target, topic_name, 4, mirror)
+        workers = _stream_workers(mirror)
+        assert workers
+        os.kill(workers[0], signal.SIGKILL)
+        write(source, topic_name, 400, 4, start=400)
+        wait_until_equal(source, target, topic_name, 4, mirror, within=20)
+        assert mirror.stop() == 0, mirror.text
+    assert_same(source, target, topic_name, 800)
+
+
+def _stream_workers(mirror: MirrorProcess) -> list[int]:
+    """The Python processes under the mirror's Spark that hold a connection: forks of the daemon."""
+    assert mirror.process is not None
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+
+    def below(pid: int) -> Iterator[int]:
+        for child, parent in parents.items():
+            if parent == pid:
+                yield child
+                yield from below(child)
+
+    mine = list(below(mirror.process.pid))
+    daemons = [
+        pid for pid in mine if b"mirrormaker.stream.daemon" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
+    ]
+    return [pid for pid in daemons if parents[pid] in daemons]
+
+
+def test_markers_are_dropped_and_aborted_records_too_if_asked(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic_name, linger_ms=0)
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        for i in range(10):
+            producer.send(topic_name, b"%d-%d" % (number, i), partition=0)
+        producer.flush()
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    mirror = run_once(
+        tmp_path,
+        source,
+        target,
+        "--whitelist",
+        topic_name,
+        group=topic_name,
+        consumer="isolation.level=read_committed\n",
+    )
+    assert mirror.wait() == 0, mirror.text
+    assert _values(target, topic_name) == [b"%d-%d" % (n, i) for n in (0, 2, 4) for i in range(10)]
+    again = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name + "-all")
+    assert again.wait() == 0, again.text
+    assert len(_values(target, topic_name)) == 30 + 60
+
+
+def _values(cluster: Cluster, topic: str) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        where = TopicPartition(topic, 0)
+        consumer.assign([where])
+        consumer.seek_to_beginning(where)
+        end = consumer.end_offsets([where])[where]
+        values: list[bytes] = []
+        while consumer.position(where) < end:
+            values += [r.value for batch in consumer.poll(1000).values() for r in batch]
+        return values
+    finally:
+        consumer.close()
+
+
+def test_a_batch_that_cannot_go_as_it_is_stops_its_partition_and_no_other(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    stamped, plain = f"{topic_name}.stamped", f"{topic_name}.plain"
+    source.create_topic(stamped, partitions=1, config={"message.timestamp.type": "LogAppendTime"})
+    source.create_topic(plain, partitions=1)
+    write(source, stamped, 10, 1)
+    write(source, plain, 100, 1)
+    mirror = run_once(tmp_path, source, target, "--whitelist", f"{stamped},{plain}", group=topic_name)
+    assert mirror.wait() == 1
+    assert f"{stamped}-0 stops at source offset 0: this batch cannot be forwarded as it is" in mirror.text
+    assert "LogAppendTime" in mirror.text
+    assert "1 partitions could not be mirrored" in mirror.text
+    assert "Traceback" not in mirror.text
+    assert_same(source, target, plain, 100)
+
+
+def test_a_target_that_refuses_records_ends_the_mirror_with_the_reason(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    target.create_topic(topic_name, partitions=1, config={"message.timestamp.before.max.ms": "1"})
+    write(source, topic_name, 10, 1)
+    time.sleep(0.1)
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 1
+    last = mirror.text.strip().splitlines()[-1]
+    assert last.startswith(f"mirrormaker: the target refused {topic_name}-0 at source offset 0")
+    assert "InvalidTimestamp (32)" in last
+    assert "Traceback" not in mirror.text
+
+
+def test_the_positions_of_another_target_are_not_used(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    write(source, topic_name, 50, 1)
+    first = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert first.wait() == 0, first.text
+    write(source, topic_name, 50, 1, start=50)
+    with Cluster(name="other") as other:
+        (tmp_path / "mirror.log").write_text("")
+        refused = run_once(tmp_path, source, other, "--whitelist", topic_name, group=topic_name)
+        assert refused.wait() == 1
+        assert "--accept.new.target" in refused.text.splitlines()[-1], refused.text
+        assert "another group.id" in refused.text.splitlines()[-1]
+        (tmp_path / "mirror.log").write_text("")
+        taken = run_once(tmp_path, source, other, "--whitelist", topic_name, "--accept.new.target", group=topic_name)
+        assert taken.wait() == 0, taken.text
+        assert end_offsets(other, topic_name, 1) == [50]
+
+
+def test_a_full_buffer_of_messages_stops_fetching_and_loses_nothing(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=3)
+    write(source, topic_name, 3000, 3)
+    mirror = run_once(
+        tmp_path, source, target, "--whitelist", topic_name, "--queue.size", "20", "--num.producers", "2", group=topic_name,
+        consumer="max.partition.fetch.bytes=4096\nfetch.max.bytes=8192\n",
+    )  # fmt: skip
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 3000)
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 200), (200, 1)])
+def test_many_partitions_and_many_topics(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, topics: int, partitions: int
+) -> None:
+    short = topic_name[-8:]
+    names = [f"{short}.{n}" for n in range(topics)]
+    admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+    admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1} for name in names})
+    admin.close()
+    time.sleep(1)
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap)
+    for number in range(2000):
+        producer.send(names[number % topics], b"%d" % number, partition=number % partitions)
+    producer.flush()
+    producer.close()
+    mirror = run_once(tmp_path, source, target, "--whitelist", f"{short}[.].*", "--num.streams", "2", group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    verdict = compare(source.bootstrap, target.bootstrap, names)
+    assert verdict.same and verdict.records == 2000, verdict.differences
