@@ -39,7 +39,7 @@ def measure(stage: Stage, work: Latency, tool: Tool, tell: Callable[[int], None]
         time.sleep(work.warm_up)
         since, stamp = moment(mirror.tree, helpers, time.monotonic(), 0), time.time_ns()
         while time.monotonic() < since.time + work.seconds:
-            mirror.tree.look_round()
+            mirror.tree.weigh()
             tell(ends())
             time.sleep(1)
         until = moment(mirror.tree, helpers, time.monotonic(), 0)

@@ -59,7 +59,7 @@ Records of W2 are drawn from 10,000 JSON lines.
   payload bytes, 1 MB = 10^6. *From start*: from the start of the process.
 - **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between
   first and last record, per GB of payload. What it took before is *start-up CPU*.
-- **peak MB**: the largest sum of the tree's proportional set sizes (PSS), looked at four times a second.
+- **peak MB**: the largest sum of the tree's proportional set sizes (PSS), looked at twice a second.
 - **first record**: from the start of the process to the first record on the target.
 - **latency**: 500 records/s, each carrying the producer's clock, to the target's LogAppendTime (whole milliseconds, half
   a millisecond added), after a warm-up. Tuned settings trade latency for throughput and are not measured here.

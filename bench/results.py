@@ -13,7 +13,7 @@ records_per_s, mb_per_s      from the first record seen on the target to the las
 end_to_end_per_s             records by the time from the process's start to the last record
 cpu_s_per_gb                 of the mirror's whole process tree, per GB of payload between first and last record
 startup_cpu_s                of the same tree up to the first record
-peak_mb                      largest sum of the tree's proportional set sizes (PSS), looked at four times a second
+peak_mb                      largest sum of the tree's proportional set sizes (PSS), looked at twice a second
 first_record_s               from the process's start to the first record on the target
 other_load                   cores busy with neither mirror nor brokers nor bench meanwhile: the trust in all the rest
 p50_ms, p99_ms, p999_ms      producer's clock to the target's LogAppendTime

@@ -53,7 +53,7 @@ def running(tool: tools.Tool, job: tools.Job) -> Iterator[Running]:
     try:
         yield mirror
     finally:
-        mirror.tree.look_round()
+        mirror.tree.find()
         if not mirror.alive:
             mirror.notes.append(f"ended by itself with exit code {process.returncode}")
         tools.stop(process)

@@ -65,9 +65,9 @@ L = Latency("L", "500 records/s, 100 B", warm_up=10, seconds=30)
 
 FULL = (W1, W2, W3, L)
 QUICK = (
-    replace(W1, title="300 k x 1 KB, uncompressed, 16 KB batches", records=300_000, limit=40),
-    replace(W2, title="1.5 M x 100 B, lz4, 64 KB batches", records=1_500_000, limit=40),
-    replace(W3, title="150 k x 100 B, uncompressed, 1 to 5 records a batch", records=150_000, limit=40),
+    replace(W1, title="300 k x 1 KB, uncompressed, 16 KB batches", records=300_000, limit=60),
+    replace(W2, title="1.5 M x 100 B, lz4, 64 KB batches", records=1_500_000, limit=60),
+    replace(W3, title="150 k x 100 B, uncompressed, 1 to 5 records a batch", records=150_000, limit=60),
     replace(L, warm_up=4, seconds=10),
 )
 

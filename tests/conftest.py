@@ -12,8 +12,13 @@ from mirrormaker.embedded import Cluster
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Warnings are errors, except kafka-python's own: it loads its schemas in a way that Python 3.11 deprecates."""
+    """Warnings are errors, except kafka-python's own.
+
+    It loads its schemas in a way that Python 3.11 deprecates, and leaves the socket of a refused connection open: one that
+    never got a local address.
+    """
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket.socket fd=.*laddr=\('0.0.0.0':ResourceWarning")
 
 
 @pytest.fixture(scope="session")

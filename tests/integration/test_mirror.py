@@ -145,7 +145,8 @@ def test_new_topics_and_partitions_are_picked_up_from_their_first_record(
         admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
         admin.create_partitions({first: 4})
         admin.close()
-        time.sleep(0.5)
+        while _partitions(source, first) != 4:
+            time.sleep(0.1)
         write(source, first, 400, 4, start=100)
         wait_until_equal(source, target, later, 3, mirror, within=40)
         deadline = time.monotonic() + 30

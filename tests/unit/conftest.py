@@ -6,6 +6,6 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("unit", deadline=None, max_examples=50, print_blob=True)
+settings.register_profile("unit", deadline=None, max_examples=30, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))

@@ -128,7 +128,7 @@ def batches(draw: st.DrawFn, base_offset: int | None = None) -> Written:
     transactional = draw(st.booleans())
     has_id = transactional or draw(st.booleans())
     return write_batch(
-        draw(st.lists(records, min_size=1, max_size=8)),
+        draw(st.lists(records, min_size=1, max_size=5)),
         base_offset=draw(st.integers(0, 1 << 60)) if base_offset is None else base_offset,
         leader_epoch=draw(epochs),
         codec=draw(st.sampled_from([NONE, GZIP, SNAPPY, LZ4, ZSTD])),

@@ -170,7 +170,7 @@ def test_empty_buffers_in_a_request_that_has_to_wait_do_not_block_what_follows()
             while not connection.can_write:
                 await asyncio.sleep(0.001)
 
-    run(test(), within=2)
+    run(test(), within=1)
 
 
 def test_answers_and_their_absence_are_told_at_once_and_in_order() -> None:

@@ -98,6 +98,15 @@ def test_an_entry_of_a_newer_version_is_refused_by_name(mark: str) -> None:
         read(SAMPLE, mark)
 
 
+@pytest.mark.xfail(strict=True, reason="struct.error or OverflowError, with a traceback")
+@pytest.mark.parametrize("rest", ["", "䀁", "by hand", pack(SAMPLE)[len(MARK) : -5]])
+def test_an_entry_that_is_damaged_is_refused_by_name(rest: str) -> None:
+    try:
+        read(SAMPLE, MARK + rest)
+    except LedgerError as error:
+        assert "orders-3" in str(error)
+
+
 @given(positions, st.binary(min_size=1, max_size=20))
 def test_fields_that_a_later_version_adds_behind_ours_are_left_alone(position: Position, added: bytes) -> None:
     """Within format 1 fields may be added at the end: an older process in the same group must read on."""

@@ -24,7 +24,7 @@ from mirrormaker.stream.position import Cut, Identity
 OURS, THEIRS = Identity(7, 0), Identity(8, 0)
 NOT_LEADER, TIMED_OUT, OUT_OF_ORDER = 6, 7, 45
 REMEMBERED = 5  # batches of each producer that a leader recognises when they come again
-HISTORIES = 4000
+HISTORIES = 3000
 STEPS = 200
 
 

@@ -221,7 +221,7 @@ texts = st.lists(pieces, max_size=25).map("".join) | st.text(st.characters(max_c
 BACKSLASH_ALONE = re.compile(r"(?:^|[\r\n])[ \t\f]*\\(?:[\r\n]|$)")
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(text=texts)
 @example(text="a=b\\\n\n c=d")
 @example(text="a\\\r\n \t b = c\\\r d")

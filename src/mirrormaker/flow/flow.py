@@ -1,4 +1,4 @@
-"""One source cluster to the target: the driver's loop around membership, ledger, plan and desk.
+"""One source cluster to the target: the driver's loop around membership, ledger, roster and epoch.
 
 State goes one way round: ledger -> position -> stream -> report -> ledger.
 """
@@ -19,29 +19,30 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import ClusterError, FencedError, MirrorError
+from mirrormaker.errors import ClusterError, FencedError, MirrorError, PartitionError
 from mirrormaker.flow import epoch
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import rows, unpack
 from mirrormaker.flow.membership import Membership, NotMember
 from mirrormaker.flow.opening import Opening, offsets
-from mirrormaker.flow.plan import moves, spread
+from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.topics import Filter, Judge, ensure
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Identity, Position
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
-from mirrormaker.wire.offsets import EARLIEST, LATEST
+from mirrormaker.wire.connection import UnsupportedRequest
+from mirrormaker.wire.offsets import LATEST
 
 Key = tuple[str, int]
 
 _LOOK_EVERY = 5.0  # seconds between looks at the source's topics: new ones flow well within 30 s
 _WEIGH_EVERY = 5.0  # seconds between looks at the streams' loads
-_COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _BROKER = 4  # the resource type of DescribeConfigs
+_PASSING = (NotMember, KafkaError, OSError, asyncio.TimeoutError)  # what may be different at the next attempt
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,16 @@ class Flow:
 
     def __init__(self, number: int, settings: SourceSettings, wiring: Wiring, instance_id: str | None) -> None:
         self.number, self.settings, self.wiring = number, settings, wiring
-        self.options = wiring.options
-        self.source = Cluster(settings.endpoint)
-        self.target = Cluster(wiring.target.endpoint)
+        self.options, self.say = wiring.options, wiring.say
+        self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
         self.membership = Membership(self.source, settings, instance_id)
         self.opening = Opening(self.source, self.target, settings, self.options.accept_new_target, self.say)
-        self.holdings: dict[Key, Holding] = {}
+        then = Consequences(lambda reason: self._fail(MirrorError(reason)), self._needs_numbers, self._commit_soon)
+        self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
-        self.running = asyncio.Event()  # streams are at work
-        self.rebalances = self.resumes = 0
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
-        self.first_start = False
+        self.first_start: bool | None = None  # of this group; unknown until its offsets are read
         self._epoch = 0
         self._epoch_done: asyncio.Future[pa.Table] | None = None
         self._assigned: asyncio.Queue[frozenset[Key]] = asyncio.Queue()
@@ -82,17 +81,27 @@ class Flow:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expiration_ms = 86_400_000
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._goals_set = False
-
-    def say(self, text: str) -> None:
-        self.wiring.say(text)
 
     # -- life
+
+    async def connect(self) -> None:
+        """Reach both clusters; nothing else is started before that."""
+        for which, cluster, path in (
+            ("source", self.source, self.settings.path),
+            ("target", self.target, self.wiring.target.path),
+        ):
+            try:
+                await cluster.refresh()
+            except OSError as error:
+                raise ClusterError(
+                    f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
+                ) from error
+        await self._read_expiration()
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
         try:
-            await self._look()
+            await self._until(self._look())
             self._start(self.membership.keep(self._assigned.put_nowait))
             self._start(self._follow_assignments())
             self._start(self._keep_looking())
@@ -100,7 +109,8 @@ class Flow:
             self._start(self._keep_even())
             await self._until(self.ready.wait())
             spark = await self._until(asyncio.shield(self.wiring.spark))
-            self._start(self._keep_an_epoch(spark))
+            if spark is not None:
+                self._start(self._keep_an_epoch(spark))
             await self._until(self._stop.wait())
         finally:
             await self._wind_down()
@@ -110,8 +120,7 @@ class Flow:
 
     async def _until(self, what: Any) -> Any:
         """Wait for something, or for whatever makes waiting pointless."""
-        task = asyncio.ensure_future(what)
-        stop = asyncio.ensure_future(self._stop.wait())
+        task, stop = asyncio.ensure_future(what), asyncio.ensure_future(self._stop.wait())
         await asyncio.wait([task, stop, self._failure], return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if self._failure.done():
@@ -137,32 +146,17 @@ class Flow:
             self._failure.set_exception(error)
             self._failure.exception()
 
-    async def connect(self) -> None:
-        """Reach both clusters; nothing else is started before that."""
-        for which, cluster in (("source", self.source), ("target", self.target)):
-            try:
-                await cluster.refresh()
-            except OSError as error:
-                path = self.settings.path if which == "source" else self.wiring.target.path
-                raise ClusterError(
-                    f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
-                ) from error
+    async def _read_expiration(self) -> None:
+        """How old records must be for the target to forget who wrote them; the default where it does not tell."""
         ask = DescribeConfigsRequest.DescribeConfigsResource
         broker = min(self.target.brokers)
-        with contextlib.suppress(KafkaError, OSError, ValueError, Exception):
-            answer = await self.target.ask(
-                DescribeConfigsRequest(
-                    resources=[
-                        ask(
-                            resource_type=_BROKER,
-                            resource_name=str(broker),
-                            configuration_keys=["producer.id.expiration.ms"],
-                        )
-                    ]
-                ),
-                broker,
-            )
-            self._expiration_ms = int(answer.results[0].configs[0].value)
+        resource = ask(
+            resource_type=_BROKER, resource_name=str(broker), configuration_keys=["producer.id.expiration.ms"]
+        )
+        with contextlib.suppress(KafkaError, OSError, UnsupportedRequest, asyncio.TimeoutError):
+            answer = await self.target.ask(DescribeConfigsRequest(resources=[resource]), broker)
+            for setting in answer.results[0].configs or ():
+                self._expiration_ms = int(setting.value)
 
     # -- topics
 
@@ -173,7 +167,7 @@ class Flow:
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
-        grow = {h.position.topic for h in self.holdings.values() if self._was_equal(h.position)}
+        grow = {h.position.topic for h in self.roster if self._was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)
         self.membership.subscribe(t.name for t in chosen)
@@ -183,11 +177,8 @@ class Flow:
     def _was_equal(self, position: Position) -> bool:
         """Did source and target have the same number of partitions, before one side grew?"""
         topic = self.target.topics.get(position.topic)
-        return (
-            topic is not None
-            and len(topic.partitions) == position.target_partitions
-            and position.partition < len(topic.partitions)
-        )
+        count = len(topic.partitions) if topic else -1
+        return count == position.target_partitions and position.partition < count
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -195,7 +186,7 @@ class Flow:
             await asyncio.sleep(pause)
             try:
                 await self._look()
-            except (KafkaError, OSError, asyncio.TimeoutError):
+            except _PASSING:
                 continue  # the next look will tell
             except ClusterError as error:
                 self.say(str(error))
@@ -207,248 +198,130 @@ class Flow:
             keys = await self._assigned.get()
             while not self._assigned.empty():
                 keys = self._assigned.get_nowait()
-            self.rebalances += 1
-            await self._let_go(set(self.holdings) - keys)
-            await self._take_up(keys - set(self.holdings))
-            self._plan()
+            held = set(self.roster.holdings)
+            await self._let_go(held - keys)
+            await self._take_up(set(keys - held))
+            self.roster.plan()
             self.ready.set()
 
     async def _let_go(self, keys: set[Key]) -> None:
         """What belongs to another process now: finish, commit, forget."""
-        for key in keys:
-            holding = self.holdings[key]
+        leaving = [self.roster.holdings[key] for key in keys]
+        for holding in leaving:
             holding.revoked = True
-            self._recall(holding)
+            self.roster.recall(holding)
         deadline = time.monotonic() + _STOP_WITHIN
-        while any(self.holdings[key].given for key in keys) and time.monotonic() < deadline:
+        while any(holding.given for holding in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        with contextlib.suppress(NotMember, KafkaError, OSError, asyncio.TimeoutError):
+        with contextlib.suppress(*_PASSING):
             await self._commit()
         for key in keys:
-            holding = self.holdings.pop(key)
+            holding = self.roster.holdings.pop(key)
             self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
 
-    async def _take_up(self, assigned: frozenset[Key]) -> None:
-        keys = set(assigned)
+    async def _take_up(self, keys: set[Key]) -> None:
+        """Find out where each new partition stands, commit what is new, and hold it."""
         if not keys:
             return
-        missing = {topic for topic, _ in keys if topic not in self.source.topics or topic not in self.target.topics}
-        if missing:  # assigned by a leader who knows more than we do
-            await self._look()
+        if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in keys):
+            await self._patiently(self._look)  # assigned by a leader who knows more than we do
             keys = {k for k in keys if k[0] in self.source.topics and k[0] in self.target.topics}
         committed = await self._patiently(self.membership.committed)
-        self.first_start = not committed if not self._goals_set else self.first_start
-        first_start = not committed and not self._goals_set
+        first_start = self.first_start is None and not committed
+        if self.first_start is None:
+            self.first_start = first_start
         await self._grow_as_before(keys, committed)
-        mirrored = {k for k in keys if not self._differs(k[0])}
+        mirrored = {k for k in keys if self._counts(k[0])[0] == self._counts(k[0])[1]}
         for key in keys - mirrored:
-            self.holdings[key] = self._cannot_be(key)
+            self.roster.holdings[key] = self._cannot_be(key)
         old, new = await self.opening.positions(mirrored, committed, first_start)
-        self._goals_set = True
         if new:
             await self._patiently(lambda: self.membership.commit(rows(new)))
-        for position in (*old, *new):
-            holding = Holding(position, clean=position in new, committed=position)
-            self.holdings[position.key] = holding
+        for clean, positions in ((False, old), (True, new)):
+            for position in positions:
+                self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
         if self.options.exit_when_caught_up:
-            ends = await offsets(self.source, mirrored, LATEST, self.settings.read_committed)
-            for key, end in ends.items():
-                self.holdings[key].goal = self.holdings[key].end = end
+            for key, end in (await offsets(self.source, mirrored, LATEST, self.settings.read_committed)).items():
+                self.roster.holdings[key].goal = self.roster.holdings[key].end = end
 
     async def _grow_as_before(self, keys: set[Key], committed: dict[Key, tuple[int, str]]) -> None:
         """A source that grew while nobody looked: the ledger says that the counts were equal before."""
-        behind = {topic for topic, _ in keys if self._differs(topic)}
-        grow = set()
-        for key, (offset, metadata) in committed.items():
-            known = unpack(*key, offset, metadata) if key[0] in behind else None
-            if (
-                known
-                and self._was_equal(known)
-                and len(self.source.topics[key[0]].partitions) > known.target_partitions
-            ):
-                grow.add(key[0])
+        behind = {topic for topic, _ in keys if self._counts(topic)[0] > self._counts(topic)[1]}
+        known = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in behind]
+        grow = {position.topic for position in known if position and self._was_equal(position)}
         for line in await ensure(self.source, self.target, [self.source.topics[t] for t in grow], grow):
             self.say(line)
 
-    def _differs(self, topic: str) -> bool:
-        return len(self.source.topics[topic].partitions) != len(self.target.topics[topic].partitions)
+    def _counts(self, topic: str) -> tuple[int, int]:
+        return len(self.source.topics[topic].partitions), len(self.target.topics[topic].partitions)
 
     def _cannot_be(self, key: Key) -> Holding:
-        counts = len(self.source.topics[key[0]].partitions), len(self.target.topics[key[0]].partitions)
+        here, there = self._counts(key[0])
         reason = (
-            f"{key[0]}-{key[1]} is not mirrored: the source topic has {counts[0]} partitions and the target's {counts[1]},"
+            f"{key[0]}-{key[1]} is not mirrored: the source topic has {here} partitions and the target's {there},"
             " and partitioning by key is not built yet"
         )
         self.say(reason)
-        nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", counts[1], ())
+        nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", there, ())
         return Holding(nowhere, clean=True, committed=nowhere, stopped=reason, state="stopped")
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Until the group answers; a rebalance or a moving coordinator is no reason to give up."""
+        """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
         while True:
             try:
                 return await ask()
-            except (NotMember, KafkaError, OSError, asyncio.TimeoutError):
+            except _PASSING:
                 await asyncio.sleep(0.1)
 
-    # -- the plan, and what streams are told
+    # -- consequences of reports
 
-    def _plan(self) -> None:
-        now = {k: h.stream for k, h in self.holdings.items() if h.stream is not None}
-        loads = {k: h.load or h.lag + 1.0 for k, h in self.holdings.items()}
-        wanted = [k for k, h in self.holdings.items() if not h.stopped]
-        for key, stream in spread(wanted, self.options.num_streams, loads, now).items():
-            self.holdings[key].stream = stream
-        self._give()
+    def _needs_numbers(self, holding: Holding, where: int, reason: str) -> None:
+        self._start(self._renumber(holding, where, reason))
 
-    def _give(self) -> None:
-        """Hand every partition to its stream, where the stream is there and nobody else has it."""
-        take: dict[int, list[dict[str, Any]]] = {}
-        for holding in self.holdings.values():
-            stream = holding.stream
-            idle = not (holding.given or holding.revoked or holding.stopped)
-            if idle and stream is not None and self.wiring.desk.is_seated(self.number, stream):
-                holding.given = True
-                take.setdefault(stream, []).append({"position": holding.position.to_json(), "clean": holding.clean})
-                holding.clean = False
-        for stream, given in take.items():
-            self.wiring.desk.order(self.number, stream, take=given)
-
-    def _recall(self, holding: Holding) -> None:
-        if holding.given and not holding.releasing and holding.stream is not None:
-            holding.releasing = True
-            self.wiring.desk.order(self.number, holding.stream, release=[holding.position.key])
-
-    async def _keep_even(self) -> None:
-        """Move partitions from busy streams to idle ones."""
-        while True:
-            await asyncio.sleep(_WEIGH_EVERY)
-            for holding in self.holdings.values():
-                holding.weigh(_WEIGH_EVERY)
-            plan = {k: h.stream for k, h in self.holdings.items() if h.stream is not None and not h.stopped}
-            loads = {k: h.load for k, h in self.holdings.items()}
-            for key, stream in moves(plan, self.options.num_streams, loads).items():
-                holding = self.holdings[key]
-                if holding.given and not holding.releasing:
-                    self._recall(holding)
-                    holding.next_stream = stream
-
-    # -- what the desk hears (Listener)
-
-    def arrived(self, stream: int) -> None:
-        self.running.set()
-        self._give()
-
-    def left(self, stream: int) -> None:
-        """A stream is gone without a word: whatever it had may still be under way."""
-        for holding in self.holdings.values():
-            if holding.stream == stream and holding.given:
-                holding.handed_over()
-                holding.clean = False
-
-    def reported(self, stream: int, message: dict[str, Any]) -> None:
-        for part in message["partitions"]:
-            holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is not None and holding.stream == stream and holding.given:
-                self._note(holding, part)
-        for part in message["finished"]:
-            holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is not None and holding.stream == stream:
-                self._finished(holding, part)
-
-    def _note(self, holding: Holding, part: dict[str, Any]) -> None:
-        position = Position.from_json(part["position"])
-        if position.identity == holding.position.identity and position.offset >= holding.position.offset:
-            holding.position = position
-        holding.count(part["records"], part["bytes"])
-        holding.end = max(holding.end, part["end"])
-        if part["note"] != holding.note and part["note"] and part["state"] == "waiting":
-            self.say(f"{part['topic']}-{part['partition']} waits: {part['note']}")
-        elif holding.state == "waiting" and part["state"] == "flowing" and holding.note:
-            self.say(f"{part['topic']}-{part['partition']} flows again")
-        holding.state, holding.note = part["state"], part["note"]
-        if holding.committed and holding.position.offset > holding.committed.offset:
-            moved = (
-                holding.position.cut(holding.position.partition).offset
-                - holding.committed.cut(holding.position.partition).offset
-            )
-            if moved and holding.bytes and holding.bytes / max(1, holding.records) * moved > _COMMIT_AFTER:
-                self._commit_now.set()
-
-    def _finished(self, holding: Holding, part: dict[str, Any]) -> None:
-        if part.get("unknown"):
-            holding.handed_over()
-            self._give()
-            return
-        self._note(holding, part)
-        holding.handed_over()
-        holding.clean = True
-        if part.get("undeliverable"):
-            self._fail(MirrorError(part["reason"]))
-        elif part.get("stopped"):
-            holding.stopped = part["reason"]
-            self.say(part["reason"])
-        elif "renumber" in part:
-            self._start(self._renumber(holding, part["renumber"], part["reason"]))
-        else:
-            self._give()
-
-    async def _renumber(self, holding: Holding, offset: int, reason: str) -> None:
+    async def _renumber(self, holding: Holding, where: int, reason: str) -> None:
         """Other records follow than the numbers were meant for: commit a new identity, then go on."""
-        key = holding.position.key
-        holding.given = True  # nobody else's turn
-        await self._patiently(lambda: self.source.refresh([key[0]]))
-        await self._patiently(lambda: self.target.refresh([key[0]]))
-        if key[0] not in self.source.topics or key[0] not in self.target.topics:
-            holding.stopped, holding.given = f"{key[0]}-{key[1]} stops: {reason}, and it is gone now", False
+        try:
+            position, lost = await self._patiently(lambda: self.opening.go_on(holding.position, where, reason))
+        except PartitionError as error:
+            holding.stopped = str(error)
             self.say(holding.stopped)
             return
-        start = (await offsets(self.source, [key], EARLIEST))[key]
-        if "out of range" in reason:
-            end = (await offsets(self.source, [key], LATEST))[key]
-            behind = holding.position.offset < start
-            at = start if behind or (self.settings.auto_offset_reset or "earliest") == "earliest" else end
-            if self.settings.auto_offset_reset == "none":
-                holding.stopped, holding.given = f"{key[0]}-{key[1]} stops: {reason}, and auto.offset.reset=none", False
-                self.say(holding.stopped)
-                return
-            if self.settings.auto_offset_reset == "latest":
-                at = end
-            if at > holding.position.offset:
-                self.lost.append(
-                    f"{key[0]}-{key[1]}: source offsets {holding.position.offset} to {at - 1} were gone before they were"
-                    f" mirrored: at most {at - holding.position.offset} records"
-                )
-                self.say("LOST " + self.lost[-1])
-        else:
-            at = holding.position.offset if offset < 0 else start
-            self.say(f"{key[0]}-{key[1]}: {reason}; going on at source offset {at}")
-        position = await self.opening.renumbered(holding.position, at)
+        if lost:
+            self.lost.append(lost)
+            self.say(f"LOST {lost}")
         await self._patiently(lambda: self.membership.commit(rows([position])))
         holding.position = holding.committed = position
-        holding.clean = True
-        holding.given = False
-        self._give()
+        holding.clean, holding.given = True, False
+        self.roster.give()
 
-    # -- the ledger
+    def _commit_soon(self) -> None:
+        self._commit_now.set()
+
+    # -- what happens every now and then
+
+    async def _keep_even(self) -> None:
+        while True:
+            await asyncio.sleep(_WEIGH_EVERY)
+            self.roster.even_out(_WEIGH_EVERY)
 
     async def _keep_committing(self) -> None:
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
-            with contextlib.suppress(NotMember, KafkaError, OSError, asyncio.TimeoutError):
+            self.roster.say_what_changed()
+            with contextlib.suppress(*_PASSING):
                 await self._commit()
-            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.holdings.values()):
+            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.roster):
                 self._stop.set()
 
     async def _commit(self) -> None:
         """Write down how far every partition is, if it has moved; the ledger only goes forward."""
-        moved = [(h, h.position) for h in self.holdings.values() if h.position != h.committed]
+        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed]
         if moved:
-            await self.membership.commit(rows(position for _, position in moved))
-            for holding, position in moved:
-                holding.committed = position
+            await self.membership.commit(rows(position for _, position, _ in moved))
+            for holding, position, size in moved:
+                holding.committed, holding.committed_bytes = position, size
 
     # -- the epoch
 
@@ -456,7 +329,7 @@ class Flow:
         while not self._stop.is_set():
             self._epoch += 1
             shares: list[list[Position]] = [[] for _ in range(self.options.num_streams)]
-            for holding in self.holdings.values():
+            for holding in self.roster:
                 if holding.stream is not None:
                     shares[holding.stream].append(holding.position)
             self._epoch_done = _in_thread(partial(epoch.run, spark, self._work(), shares))
@@ -495,16 +368,15 @@ class Flow:
     async def _wind_down(self) -> None:
         """Acks in, positions committed, group left: in seconds."""
         self._stop.set()
-        for stream in range(self.options.num_streams):
-            self.wiring.desk.order(self.number, stream, stop=True)
+        self.roster.dismiss()
         if self._epoch_done is not None:
             await asyncio.wait([self._epoch_done], timeout=_STOP_WITHIN)
         for task in list(self._tasks):
             task.cancel()
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
-            with contextlib.suppress(NotMember, KafkaError, OSError, asyncio.TimeoutError, MirrorError):
+            with contextlib.suppress(*_PASSING, MirrorError):
                 await asyncio.wait_for(self._commit(), 3)
-            with contextlib.suppress(NotMember, KafkaError, OSError, asyncio.TimeoutError, MirrorError):
+            with contextlib.suppress(*_PASSING, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
         self.source.close()
         self.target.close()
@@ -516,8 +388,11 @@ def _in_thread(work: Callable[[], pa.Table]) -> asyncio.Future[pa.Table]:
     future: asyncio.Future[pa.Table] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error else future.set_result(result)
+        if error is not None:
+            future.set_exception(error)
+            future.exception()
+        else:
+            future.set_result(result)
 
     def body() -> None:
         result, failure = None, None

@@ -26,6 +26,7 @@ class Holding:
     note: str = ""
     records: int = 0
     bytes: int = 0
+    committed_bytes: int = 0
     load: float = 0.0  # bytes/s, smoothed
     _last: tuple[int, int] = field(default=(0, 0))  # what the stream had counted when it last reported
     _weighed: int = 0

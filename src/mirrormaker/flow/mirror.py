@@ -55,7 +55,7 @@ class Mirror:
         for number, settings in enumerate(self.sources):
             flow = Flow(number, settings, wiring, settings.instance_id or self._instance_id(settings.group_id))
             self.flows.append(flow)
-            self.desk.register(number, flow)
+            self.desk.register(number, flow.roster)
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, self._stop, name)
         try:
@@ -124,13 +124,11 @@ class Mirror:
         for text in self.summary():
             self.display.console.print(text, markup=False, soft_wrap=True)
         started = asyncio.get_running_loop().time()
-        for flow in self.flows:
-            while not flow.running.is_set():
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(flow.running.wait(), 5)
-                waited = asyncio.get_running_loop().time() - started
-                if not flow.running.is_set():
-                    self.display.say(f"waiting for Spark to start the streams ({waited:.0f} s)")
+        while not all(flow.roster.seen for flow in self.flows):
+            waited = asyncio.get_running_loop().time() - started
+            if waited >= 5 and int(waited) % 5 == 0:
+                self.display.say(f"waiting for Spark to start the streams ({waited:.0f} s)")
+            await asyncio.sleep(1)
         self.display.start()
         while True:
             self.display.tick()
@@ -141,11 +139,11 @@ class Mirror:
         out = []
         streams = self.options.num_streams
         for flow in self.flows:
-            topics = {h.position.topic for h in flow.holdings.values()}
+            topics = {h.position.topic for h in flow.roster}
             names = ", ".join(sorted(topics)[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
             reset = flow.settings.auto_offset_reset
             start = f"auto.offset.reset={reset}" if reset else "auto.offset.reset is unset: earliest"
-            found = f"{len(topics)} ({names}), {len(flow.holdings)} partitions" if topics else (
+            found = f"{len(topics)} ({names}), {len(flow.roster.holdings)} partitions" if topics else (
                 f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
             )  # fmt: skip
             out += [
@@ -171,11 +169,11 @@ class Mirror:
         return out
 
     def snapshot(self) -> Snapshot:
-        holdings = [h for flow in self.flows for h in flow.holdings.values()]
+        holdings = [h for flow in self.flows for h in flow.roster]
         streams = []
         for flow in self.flows:
             for number in range(self.options.num_streams):
-                mine = [h for h in flow.holdings.values() if h.stream == number]
+                mine = [h for h in flow.roster if h.stream == number]
                 name = str(number) if len(self.flows) == 1 else f"{flow.settings.group_id}/{number}"
                 streams.append((name, len(mine), sum(h.load for h in mine), float(sum(h.lag for h in mine))))
         return Snapshot(
@@ -192,7 +190,7 @@ class Mirror:
     def _verdict(self, failure: BaseException | None) -> int:
         """The last lines, and the exit code that goes with them."""
         snapshot = self.snapshot()
-        stopped = [h.stopped for f in self.flows for h in f.holdings.values() if h.stopped]
+        stopped = [h.stopped for f in self.flows for h in f.roster if h.stopped]
         lost = [text for f in self.flows for text in f.lost]
         seconds = self.display.seconds
         if any(f.ready.is_set() for f in self.flows):
@@ -209,7 +207,7 @@ class Mirror:
                 raise failure
             print(f"mirrormaker: {failure}", file=sys.stderr)
             return failure.exit_code
-        if self.options.exit_when_caught_up and not any(f.holdings for f in self.flows):
+        if self.options.exit_when_caught_up and not any(f.roster.holdings for f in self.flows):
             print(f"mirrormaker: no topic matches {self.filter.pattern}", file=sys.stderr)
             return 1
         if stopped:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from kafka.errors import KafkaError
 from kafka.protocol.producer import InitProducerIdRequest
 
-from mirrormaker.errors import ClusterError, LedgerError
+from mirrormaker.errors import ClusterError, LedgerError, PartitionError
 from mirrormaker.flow.ledger import unpack
 from mirrormaker.settings.clients import SourceSettings
+from mirrormaker.stream.cursor import FROM_THE_START, OUT_OF_RANGE
 from mirrormaker.stream.identity import Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.stream.resume import read_back
@@ -53,7 +54,14 @@ class Opening:
                 going_on.append(verdict)
             else:
                 fresh[key] = verdict
-        return going_on, await self.start_anew(fresh, first_start)
+        started = await self.start_anew(fresh, first_start)
+        held = sum(any(cut.offset for cut in position.cuts) for position in started)
+        if first_start and held:
+            self.say(
+                f"group {self.settings.group_id} is new and {held} partitions on the target hold records already:"
+                " what another group has mirrored there will be there twice"
+            )
+        return going_on, started
 
     async def _judge(self, known: Position) -> Position | int | None:
         """Go on from a ledger entry; or only from its offset, with new numbers; or from the topic's start."""
@@ -130,10 +138,30 @@ class Opening:
 
         return list(await asyncio.gather(*(one(key, offset) for key, offset in wanted.items())))
 
-    async def renumbered(self, position: Position, offset: int) -> Position:
-        """The same partition at `offset`, under a new identity and with today's topics."""
-        (new,) = await self.start_anew({position.key: offset}, False)
-        return replace(new, leader_epoch=position.leader_epoch if offset == position.offset else -1)
+    async def go_on(self, position: Position, offset: int, reason: str) -> tuple[Position, str]:
+        """The same partition under a new identity where its numbers no longer fit, and the range that is lost, if any."""
+        name, key = f"{position.topic}-{position.partition}", position.key
+        await self.source.refresh([position.topic])
+        await self.target.refresh([position.topic])
+        if position.topic not in self.source.topics or position.topic not in self.target.topics:
+            raise PartitionError(f"{name} stops: {reason}, and the topic is gone")
+        start = (await offsets(self.source, [key], EARLIEST))[key]
+        at, lost = position.offset, ""
+        if offset == OUT_OF_RANGE:
+            reset = self.settings.auto_offset_reset or "earliest"
+            if reset == "none":
+                raise PartitionError(f"{name} stops: {reason}, and auto.offset.reset=none forbids to go on elsewhere")
+            at = start if reset == "earliest" else (await offsets(self.source, [key], LATEST))[key]
+            if at > position.offset:
+                lost = (
+                    f"{name}: source offsets {position.offset} to {at - 1} were gone before they were mirrored:"
+                    f" at most {at - position.offset} records"
+                )
+        elif offset == FROM_THE_START:
+            at = start
+        self.say(f"{name}: {reason}; going on at source offset {at}")
+        (new,) = await self.start_anew({key: at}, False)
+        return replace(new, leader_epoch=position.leader_epoch if at == position.offset else -1), lost
 
 
 def topic_id(cluster: Cluster, name: str) -> str:

@@ -61,12 +61,16 @@ class Undeliverable(PartitionError):
     """The target will never take this: what happens next is for `--abort.on.send.failure` to say."""
 
 
+# Where a partition goes on that needs new numbers.
+SAME_PLACE, FROM_THE_START, OUT_OF_RANGE = 0, 1, 2
+
+
 class Renumber(Exception):
     """The records that follow are not those that the numbers were meant for: only the driver may give a new identity."""
 
-    def __init__(self, offset: int, reason: str) -> None:
+    def __init__(self, where: int, reason: str) -> None:
         super().__init__(reason)
-        self.offset, self.reason = offset, reason
+        self.where, self.reason = where, reason
 
 
 class Cursor:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mirrormaker.stream.buffer import Frame
-from mirrormaker.stream.cursor import Cursor, Renumber, describe
+from mirrormaker.stream.cursor import OUT_OF_RANGE, Cursor, Renumber, describe
 from mirrormaker.wire import fetch
 from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat, split
 from mirrormaker.wire.cluster import error_for, raise_for
@@ -176,7 +176,7 @@ class Fetcher:
 
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
         if part.error == _OUT_OF_RANGE:
-            cursor.trouble(Renumber(cursor.expected, f"source offset {cursor.expected} is out of range"))
+            cursor.trouble(Renumber(OUT_OF_RANGE, f"source offset {cursor.expected} is out of range"))
         else:
             cursor.note = f"source: {describe(error_for(part.error))}"
 

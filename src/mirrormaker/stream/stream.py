@@ -14,7 +14,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Buffer
-from mirrormaker.stream.cursor import Cursor, Renumber, Undeliverable, describe
+from mirrormaker.stream.cursor import FROM_THE_START, SAME_PLACE, Cursor, Renumber, Undeliverable, describe
 from mirrormaker.stream.deskline import DeskGone, DeskLine
 from mirrormaker.stream.fetcher import Fetcher
 from mirrormaker.stream.position import Position
@@ -153,7 +153,7 @@ class Stream:
             "position": cursor.current.to_json(),
         }
         if isinstance(why, Renumber):
-            end |= {"renumber": why.offset, "reason": why.reason}
+            end |= {"renumber": why.where, "reason": why.reason}
         elif isinstance(why, Undeliverable):
             end |= {"undeliverable": True, "reason": str(why)}
         elif isinstance(why, PartitionError):
@@ -263,7 +263,7 @@ class Stream:
         for cursor in list(self.cursors.values()):
             known = self.source.topics.get(cursor.topic)
             if known and cursor.position.topic_id and known.id.hex() != cursor.position.topic_id:
-                cursor.trouble(Renumber(0, "the source topic was deleted and created again"))
+                cursor.trouble(Renumber(FROM_THE_START, "the source topic was deleted and created again"))
             elif cursor.flowing:
                 self.fetch(cursor)
         await asyncio.sleep(_REFRESH_PAUSE)
@@ -274,7 +274,7 @@ class Stream:
         for cursor in list(self.cursors.values()):
             known = self.target.topics.get(cursor.topic)
             if known and cursor.position.target_topic_id and known.id.hex() != cursor.position.target_topic_id:
-                cursor.trouble(Renumber(-1, "the target topic was deleted and created again"))
+                cursor.trouble(Renumber(SAME_PLACE, "the target topic was deleted and created again"))
         await asyncio.sleep(_REFRESH_PAUSE)
 
 

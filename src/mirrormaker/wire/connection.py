@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 from collections import deque
@@ -294,7 +295,7 @@ class UnsupportedRequest(Exception):
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    return (os.strerror(error.errno) if error.errno else str(error)).lower()
 
 
 def _responses() -> dict[int, Any]:

@@ -1,0 +1,153 @@
+"""Which stream has which partition, what it is told, and what it reports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mirrormaker.flow.desk import Desk
+from mirrormaker.flow.holding import Holding
+from mirrormaker.flow.plan import moves, spread
+from mirrormaker.stream.position import Position
+
+Key = tuple[str, int]
+
+_COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
+_NAMED = 3  # partitions that a line about many of them names
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What the flow does about a report."""
+
+    refused: Callable[[str], None]
+    renumber: Callable[[Holding, int, str], None]
+    commit_soon: Callable[[], None]
+
+
+class Roster:
+    """The desk's listener for one flow: holds the partitions and keeps the streams busy with them."""
+
+    def __init__(self, flow: int, streams: int, desk: Desk, say: Callable[[str], None], then: Consequences) -> None:
+        self.flow, self.streams, self.desk, self.say, self.then = flow, streams, desk, say, then
+        self.holdings: dict[Key, Holding] = {}
+        self.seen = False  # a stream has come to the desk
+        self._waits: dict[str, list[Holding]] = defaultdict(list)
+        self._recovered = 0
+
+    def __iter__(self) -> Any:
+        return iter(list(self.holdings.values()))
+
+    # -- giving and taking
+
+    def plan(self) -> None:
+        """A stream for every partition that has none."""
+        now = {k: h.stream for k, h in self.holdings.items() if h.stream is not None}
+        loads = {k: h.load or h.lag + 1.0 for k, h in self.holdings.items()}
+        wanted = [k for k, h in self.holdings.items() if not h.stopped]
+        for key, stream in spread(wanted, self.streams, loads, now).items():
+            self.holdings[key].stream = stream
+        self.give()
+
+    def give(self) -> None:
+        """Hand every partition to its stream, where the stream is there and nobody else has it."""
+        take: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for holding in self:
+            idle = not (holding.given or holding.revoked or holding.stopped)
+            if idle and holding.stream is not None and self.desk.is_seated(self.flow, holding.stream):
+                holding.given = True
+                take[holding.stream].append({"position": holding.position.to_json(), "clean": holding.clean})
+                holding.clean = False
+        for stream, given in take.items():
+            self.desk.order(self.flow, stream, take=given)
+
+    def recall(self, holding: Holding) -> None:
+        """Ask for a partition back: its acks are awaited, its last position reported."""
+        if holding.given and not holding.releasing and holding.stream is not None:
+            holding.releasing = True
+            self.desk.order(self.flow, holding.stream, release=[holding.position.key])
+
+    def even_out(self, seconds: float) -> None:
+        """Move a partition from the busiest stream to the idlest, if that makes things more even."""
+        for holding in self:
+            holding.weigh(seconds)
+        plan = {k: h.stream for k, h in self.holdings.items() if h.stream is not None and not h.stopped}
+        for key, stream in moves(plan, self.streams, {k: h.load for k, h in self.holdings.items()}).items():
+            holding = self.holdings[key]
+            if holding.given and not holding.releasing:
+                holding.next_stream = stream
+                self.recall(holding)
+
+    def dismiss(self) -> None:
+        for stream in range(self.streams):
+            self.desk.order(self.flow, stream, stop=True)
+
+    # -- what the desk hears
+
+    def arrived(self, stream: int) -> None:
+        self.seen = True
+        self.give()
+
+    def left(self, stream: int) -> None:
+        """A stream is gone without a word: whatever it had may still be under way."""
+        for holding in self:
+            if holding.stream == stream and holding.given:
+                holding.handed_over()
+                holding.clean = False
+
+    def reported(self, stream: int, message: dict[str, Any]) -> None:
+        for part in message["partitions"]:
+            holding = self.holdings.get((part["topic"], part["partition"]))
+            if holding is not None and holding.stream == stream and holding.given:
+                self._note(holding, part)
+        for part in message["finished"]:
+            holding = self.holdings.get((part["topic"], part["partition"]))
+            if holding is not None and holding.stream == stream:
+                self._finished(holding, part)
+
+    def _note(self, holding: Holding, part: dict[str, Any]) -> None:
+        position = Position.from_json(part["position"])
+        if position.identity == holding.position.identity and position.offset >= holding.position.offset:
+            holding.position = position
+        holding.count(part["records"], part["bytes"])
+        holding.end = max(holding.end, part["end"])
+        if part["note"] and part["note"] != holding.note:
+            self._waits[part["note"]].append(holding)
+        elif holding.note and not part["note"] and part["state"] == "flowing":
+            self._recovered += 1
+        holding.state, holding.note = part["state"], part["note"]
+        if holding.bytes - holding.committed_bytes > _COMMIT_AFTER:
+            self.then.commit_soon()
+
+    def _finished(self, holding: Holding, part: dict[str, Any]) -> None:
+        if part.get("unknown"):  # it never got there: it is as free as before
+            holding.handed_over()
+            self.give()
+            return
+        self._note(holding, part)
+        holding.handed_over()
+        holding.clean = True
+        if part.get("undeliverable"):
+            holding.stopped = part["reason"]
+            self.then.refused(part["reason"])
+        elif part.get("stopped"):
+            holding.stopped = part["reason"]
+            self.say(part["reason"])
+        elif "renumber" in part:
+            holding.given = True  # nobody's turn until it has new numbers
+            self.then.renumber(holding, part["renumber"], part["reason"])
+        else:
+            self.give()
+
+    def say_what_changed(self) -> None:
+        """One line per change of state, not per attempt and not per partition."""
+        for note, holdings in self._waits.items():
+            names = [f"{h.position.topic}-{h.position.partition}" for h in holdings]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            self.say(f"waiting: {', '.join(names[:_NAMED])}{more}: {note}")
+        if self._recovered and not any(h.note for h in self):
+            self.say("all partitions flow again")
+            self._recovered = 0
+        self._waits.clear()
