@@ -315,7 +315,7 @@ def test_a_second_resume_before_the_first_was_used_gives_no_number_twice(play: P
     play(scene)
 
 
-@pytest.mark.xfail(strict=True, reason="the desk takes every released partition for clean (Flow._finished)")
+@pytest.mark.xfail(strict=True, reason="the driver takes every released partition for clean (flow/roster.py)")
 def test_a_partition_let_go_with_requests_of_unknown_fate_is_not_clean(play: Play) -> None:
     """A leader that has forgotten us (old records) would take the same records again."""
 
