@@ -154,7 +154,6 @@ def test_a_large_request_to_a_slow_reader_arrives_whole_and_says_when_it_is_gone
     run(test())
 
 
-@pytest.mark.xfail(strict=True, reason="_writable spins forever once only empty buffers are left to be sent")
 def test_empty_buffers_in_a_request_that_has_to_wait_do_not_block_what_follows() -> None:
     async def slow(reader: Reader, writer: Writer) -> None:
         await asyncio.sleep(0.02)

@@ -402,7 +402,7 @@ class GoesOnAfterAnError(Channel):
 class NeverLooks(Channel):
     """Goes on from the ledger's numbers, without asking the log."""
 
-    def resume(self, log: object) -> int:
+    def resume(self, log: object, *, beheaded: bool = False) -> int:
         return super().resume([])
 
 
@@ -412,7 +412,7 @@ class CountsOnly(Channel):
     def may_send(self, old: bool, limit: int = 5) -> bool:
         return not self.in_trouble and self.in_flight < limit
 
-    def resume(self, log: object) -> int:
+    def resume(self, log: object, *, beheaded: bool = False) -> int:
         ours = [seen for seen in log if seen.identity == self.identity]  # type: ignore[attr-defined]
         if not ours:
             return super().resume([])

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from mirrormaker.errors import LedgerError
 from mirrormaker.stream.position import Cut, Identity, Position
-from mirrormaker.wire.codec import Reader, varint
+from mirrormaker.wire.codec import BadFrame, Reader, varint
 
 MARK = "mirrormaker/1:"
 MAX_METADATA = 4096  # offset.metadata.max.bytes; counted in characters
@@ -59,8 +59,18 @@ def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position |
             f"the committed offset of {topic}-{partition} was written by a newer mirrormaker ({metadata.split(':')[0]});"
             " run that version"
         )
+    try:
+        return _unpacked(topic, partition, offset, metadata[len(MARK) :])
+    except (struct.error, OverflowError, ValueError, BadFrame) as error:
+        raise LedgerError(
+            f"the committed offset of {topic}-{partition} carries damaged metadata; set it by hand (kafka-consumer-groups"
+            " --reset-offsets) to go on from there"
+        ) from error
+
+
+def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
     number = 0
-    for char in reversed(metadata[len(MARK) :]):
+    for char in reversed(text):
         number = number << 15 | ord(char) - _FIRST_CHAR
     data = number.to_bytes((number.bit_length() + 7) // 8, "big")[1:]
     fingerprint, producer_id, epoch, leader_epoch, topic_id, target_id, partitions, size = _HEAD.unpack_from(data)

@@ -17,7 +17,7 @@ from mirrormaker.stream.identity import Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.stream.resume import read_back
 from mirrormaker.wire.cluster import Cluster, error_for
-from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
 
 Key = tuple[str, int]
 Say = Callable[[str], None]
@@ -116,7 +116,8 @@ class Opening:
             )
         when = LATEST if first_start and reset == "latest" else EARLIEST
         starts = await offsets(self.source, unknown, when, self.settings.read_committed)
-        ends = await offsets(self.target, wanted, LATEST, replica=DEBUGGING_REPLICA)
+        # Not the log end: what is not replicated may vanish, and our first record would then lie before the cut.
+        ends = await offsets(self.target, wanted, LATEST)
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(key: Key, offset: int | None) -> Position:
@@ -169,9 +170,7 @@ def topic_id(cluster: Cluster, name: str) -> str:
     return topic.id.hex() if topic and any(topic.id) else ""
 
 
-async def offsets(
-    cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False, replica: int = -1
-) -> dict[Key, int]:
+async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False) -> dict[Key, int]:
     """As list_offsets, but patient: leaders move, and every partition is needed."""
     wanted, found = set(keys), dict[Key, int]()
     last: Exception | None = None
@@ -179,7 +178,7 @@ async def offsets(
         if not wanted:
             return found
         try:
-            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed, replica=replica)
+            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed)
         except (KafkaError, OSError, asyncio.TimeoutError) as error:
             answers, last = {}, error
         for key, answer in answers.items():

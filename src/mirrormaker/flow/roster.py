@@ -128,7 +128,7 @@ class Roster:
             return
         self._note(holding, part)
         holding.handed_over()
-        holding.clean = True
+        holding.clean = part["clean"]
         if part.get("undeliverable"):
             holding.stopped = part["reason"]
             self.then.refused(part["reason"])

@@ -26,7 +26,7 @@ Judge = Callable[[str], bool]
 
 def normalised(raw: str) -> str:
     """What every MirrorMaker did to a list of topics before compiling it."""
-    text = raw.strip().replace(",", "|").replace(" ", "")
+    text = raw.strip("".join(map(chr, range(33)))).replace(",", "|").replace(" ", "")
     return re.sub(r"[\"']+$", "", re.sub(r"^[\"']+", "", text))
 
 

@@ -1,8 +1,8 @@
 """Consumer and producer files as typed values.
 
-One table per side says what each known key means here. What would change the copy and is not built yet is refused by name; what
-has no meaning for an engine that forwards whole batches is accepted and said; the rest is unknown, and a warning names the
-nearest known key.
+One table per side says what each known key means here. What would change the copy and is not built yet is refused by name; what has
+no meaning for an engine that forwards whole batches is accepted, and said where someone may have tuned it; the rest is unknown,
+and a note names the nearest known key.
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ _PRODUCER_UNUSED = (
     *_COMMON_UNUSED, "key.serializer", "value.serializer", "batch.size", "linger.ms", "delivery.timeout.ms", "max.block.ms",
     "retries", "enable.idempotence", "metadata.max.age.ms", "partitioner.class", "block.on.buffer.full", "producer.type",
 )  # fmt: skip
+# Of those, the ones that someone tuned and may look for: the summary says that they do nothing here.
+_MISSED = (
+    "batch.size", "linger.ms", "retries", "producer.type", "partitioner.class", "interceptor.classes", "receive.buffer.bytes",
+    "send.buffer.bytes",
+)  # fmt: skip
 _CONSUMER_USED = (
     "bootstrap.servers", "group.id", "group.instance.id", "client.id", "auto.offset.reset", "isolation.level",
     "session.timeout.ms", "heartbeat.interval.ms", "fetch.max.wait.ms", "fetch.min.bytes", "fetch.max.bytes",
@@ -105,6 +110,9 @@ class _File:
                 near = difflib.get_close_matches(key, [*used, *unused], 1, 0.75)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 self.notes.append(f"{properties.where(key)}: {key} is not known{hint}")
+        idle = [key for key in properties if key in _MISSED]
+        if idle:
+            self.notes.append(f"{properties.path}: without effect here: {', '.join(idle)}")
         protocol = self.text("security.protocol", "PLAINTEXT")
         if protocol.upper() != "PLAINTEXT":
             raise SettingError(
@@ -121,7 +129,9 @@ class _File:
         return value
 
     def number(self, key: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
-        return self._read(key, default, int, lambda n: low <= n <= high, f"a whole number from {low} to {high}")
+        return self._read(
+            key, default, _whole_number, lambda n: low <= n <= high, f"a whole number from {low} to {high}"
+        )
 
     def choice(self, key: str, default: str, *choices: str) -> str:
         return self._read(key, default, str.lower, lambda v: v in choices, "one of " + ", ".join(choices))
@@ -149,6 +159,12 @@ class _File:
             backoff=self.number("reconnect.backoff.ms", 50, 1) / 1000,
             max_backoff=self.number("reconnect.backoff.max.ms", 1000, 1) / 1000,
         )
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise ValueError(text)
+    return int(text)
 
 
 def source_settings(properties: Properties) -> SourceSettings:

@@ -96,6 +96,17 @@ EXAMPLES = """examples:
 exit codes: 0 stopped cleanly or caught up, 1 anything else; the last line on stderr says what."""
 
 
+class Once(argparse.Action):
+    """An option that may be given one time: which of two values counts should be nobody's guess."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given: set[str] = namespace.__dict__.setdefault("_given", set())
+        if self.dest in given:
+            raise argparse.ArgumentError(self, "given more than once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line and exit code 1."""
 
@@ -112,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         if option.value is None:
             arguments["action"] = "store_true"
         else:
-            arguments |= {"metavar": option.value, "default": option.default, "type": option.kind}
+            arguments |= {"metavar": option.value, "default": option.default, "type": option.kind, "action": Once}
             if option.repeated:
                 arguments |= {"action": "append", "default": []}
             if option.value.startswith("["):

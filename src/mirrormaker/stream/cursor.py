@@ -21,10 +21,12 @@ from mirrormaker.stream.lanes import committed, goes_as_is, why_not_as_is
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.resume import Found, read_back
 from mirrormaker.stream.work import ZOMBIE_HORIZON
-from mirrormaker.wire.batch import Batch, CorruptBatch
+from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat
 from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.connection import UnsupportedRequest
 
 if TYPE_CHECKING:
+    from mirrormaker.stream.sender import Sender
     from mirrormaker.stream.stream import Stream
 
 _HOUR_MS = 3_600_000  # a margin: brokers look for expired identities only now and then
@@ -80,8 +82,11 @@ class Cursor:
         self.stream = stream
         self.position = position  # as taken; `current` is how far it has come
         self.topic, self.partition = position.key
-        self.channel = Channel(position.identity, position.cut(position.partition))
-        self.offset, self.epoch = position.offset, position.leader_epoch  # acknowledged
+        self.source_id, self.target_id = bytes.fromhex(position.topic_id), bytes.fromhex(position.target_topic_id)
+        # Acknowledged; these three move together, or a successor would give a number to another record.
+        self.offset, self.epoch, self.cut = position.offset, position.leader_epoch, position.cut(position.partition)
+        self.channel = Channel(position.identity, self.cut)
+        self.sender: Sender | None = None  # chosen once per lap: answers are matched in the order of one connection
         self.expected, self.expected_epoch = position.offset, position.leader_epoch  # the next to come out of a fetch
         self.fetch_from = (
             self.expected,
@@ -101,6 +106,7 @@ class Cursor:
         self._clean = clean
         self._hold_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last_ack = time.monotonic()
         self._drained = asyncio.Event()
         self._release = False
 
@@ -109,20 +115,27 @@ class Cursor:
 
     @property
     def current(self) -> Position:
-        return self.position.advanced(self.offset, self.epoch, self.channel.cut)
+        return self.position.advanced(self.offset, self.epoch, self.cut)
+
+    @property
+    def is_clean(self) -> bool:
+        """Is nothing on its way to the target, or there already, that the position does not know of?"""
+        return self._clean or not (self.channel.in_trouble or self.skip or self.sent)
 
     # -- the hot path
 
     def accept(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         """Take what was fetched: drop what is not data or already there, queue the rest."""
-        now_ms = int(time.time() * 1000)
-        old_before = now_ms - self.stream.work.identity_expiration_ms + _HOUR_MS
+        expiration = self.stream.work.identity_expiration_ms - _HOUR_MS
+        old_before = time.time() * 1000 - expiration
+        if not self.sent and time.monotonic() - self._last_ack > expiration / 1000:
+            self.channel.known = False  # quiet for so long that the leader may have forgotten us
         try:
             for batch, is_data in committed(batches, aborted):
                 if batch.last_offset < self.expected:
                     continue  # the broker may start with a batch that lies before the wanted offset
+                batch.check()
                 if is_data:
-                    batch.check()
                     if batch.base_offset < self.expected:
                         raise self._cannot(batch, f"it must be cropped to start at {self.expected}")
                     if self.skip:
@@ -143,8 +156,8 @@ class Cursor:
             self.trouble(self.stops(self.expected, str(error)))
         except (PartitionError, Hold) as error:
             self.trouble(error)
-        if self.ready:
-            self.stream.send(self)
+        if self.ready and self.sender is not None:
+            self.sender.offer(self)
 
     def _skip(self, batch: Batch) -> None:
         if self.skip < batch.count:
@@ -162,8 +175,8 @@ class Cursor:
         last = self.ready[-1] if self.ready else self.sent[-1] if self.sent else None
         if last is not None:
             last.end, last.epoch = self.expected, self.expected_epoch
-        else:
-            self.offset, self.epoch = self.expected, self.expected_epoch
+        elif not self.skip:  # in the middle of a skip the cut is already behind it: offset and cut would not fit
+            self.offset, self.epoch, self.cut = self.expected, self.expected_epoch, self.channel.cut
 
     def next_batch(self) -> Entry:
         """Number and stamp the oldest batch that is ready; it counts as under way from now on."""
@@ -181,7 +194,8 @@ class Cursor:
         except NumbersBroken as error:
             self.trouble(self.stops(entry.batch.base_offset, str(error)))
         if not self.channel.in_trouble:
-            self.offset, self.epoch = entry.end, entry.epoch
+            self.offset, self.epoch, self.cut = entry.end, entry.epoch, self.channel.cut
+            self._last_ack = time.monotonic()
             self.records += entry.batch.count
             self.bytes += entry.size
         if not self.sent:
@@ -239,6 +253,9 @@ class Cursor:
             try:
                 if self._release:
                     raise Released
+                self.stream.check_topics(self)
+                self.channel = Channel(self.position.identity, self.cut)
+                self.skip, self.skip_to = 0, None
                 if self._clean:
                     self.channel.resume([])
                     self._clean = False
@@ -258,12 +275,10 @@ class Cursor:
                 if self._release:
                     self.done.set_result(None)
                     return
-                self.state, self.note = "stopped", str(error)
-                self.done.set_result(error)
+                self._stop(error)
                 return
-            except NumbersBroken as error:
-                self.state, self.note = "stopped", f"{self}: {error}"
-                self.done.set_result(self.stops(self.offset, str(error)))
+            except (NumbersBroken, CorruptBatch, OldFormat) as error:
+                self._stop(self.stops(self.offset, f"reading the target back: {error}"))
                 return
             except Hold:
                 await self._drain()
@@ -272,12 +287,19 @@ class Cursor:
                     "old records: waiting until another sender's requests must be through",
                 )
                 await asyncio.sleep(max(0.0, self._hold_until - time.monotonic()))
-            except (KafkaError, OSError, BadFrame, asyncio.TimeoutError) as error:
+            except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1
                 self.state, self.note = "waiting", describe(error)
                 await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 await self.stream.refresh_target()
+            except Exception as error:  # a mistake of ours must not end in silence
+                self._stop(self.stops(self.offset, f"unexpected {type(error).__name__}: {error}"))
+                raise
+
+    def _stop(self, why: Exception) -> None:
+        self.state, self.note = "stopped", str(why)
+        self.done.set_result(why)
 
     async def _flow(self) -> None:
         """Stand on the hot path until something gets in the way."""
@@ -285,6 +307,7 @@ class Cursor:
         self.max_message_bytes = self.stream.max_message_bytes(self.topic)
         if self._release:
             raise Released
+        self.sender = self.stream.sender_of(self)
         self.flowing, self.state, self.note = True, "flowing", ""
         self.stream.fetch(self)
         await self._trouble
@@ -293,7 +316,8 @@ class Cursor:
         """Nothing new goes out; wait for the answers to what is under way. What was only fetched will be fetched again."""
         self.flowing = False
         self.lap += 1
-        if isinstance(self._trouble.exception() if self._trouble.done() else None, PartitionError):
+        why = self._trouble.exception() if self._trouble.done() else None
+        if isinstance(why, PartitionError | Renumber):
             while self.ready and not self.channel.in_trouble:  # all that comes before the bad batch still goes out
                 await asyncio.sleep(0.01)
         for entry in self.ready:

@@ -11,7 +11,6 @@ from mirrormaker.stream.cursor import OUT_OF_RANGE, Cursor, Renumber, describe
 from mirrormaker.wire import fetch
 from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat, split
 from mirrormaker.wire.cluster import error_for, raise_for
-from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import Connection, ConnectionLost
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Fetcher:
                     await self._settle()
             except asyncio.CancelledError:
                 raise
-            except (OSError, BadFrame, asyncio.TimeoutError) as error:
+            except Exception as error:  # whatever it is, the others on this broker must not wait for ever
                 if self._connection is not None and self._connection.is_open:
                     self._connection.close(ConnectionLost(describe(error)))
                 cut_short = "a new partition joins" in str(error)
@@ -97,18 +96,17 @@ class Fetcher:
     def _poll(self) -> tuple[asyncio.Future[memoryview], Asked, int] | None:
         """Send a fetch for every partition that flows."""
         connection, work = self._connection, self.stream.work
-        topics: dict[str, list[fetch.Wanted]] = defaultdict(list)
+        topics: dict[tuple[str, bytes], list[fetch.Wanted]] = defaultdict(list)
         asked: Asked = {}
         if connection is None or not connection.is_open:
             return None
         version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
-        known = self.stream.source.topics
+        known = self.stream.source
         for cursor in self.cursors:
-            topic = known.get(cursor.topic)
-            if not cursor.flowing or topic is None:
+            if not cursor.flowing:
                 continue
-            leader = topic.partitions.get(cursor.partition)
-            topics[cursor.topic].append(
+            leader = known.leader(cursor.topic, cursor.partition)
+            topics[cursor.topic, cursor.source_id].append(
                 fetch.Wanted(
                     cursor.partition,
                     cursor.fetch_from[0],
@@ -117,12 +115,12 @@ class Fetcher:
                     work.partition_fetch_bytes,
                 )
             )
-            asked[topic.id if version >= 13 else topic.name, cursor.partition] = (cursor, cursor.lap)
+            asked[cursor.source_id if version >= 13 else cursor.topic, cursor.partition] = (cursor, cursor.lap)
         if not asked:
             return None
         body = fetch.request(
             version,
-            [(name, known[name].id, wanted) for name, wanted in topics.items()],
+            [(*topic, wanted) for topic, wanted in topics.items()],
             max_wait_ms=work.fetch_max_wait_ms,
             min_bytes=work.fetch_min_bytes,
             max_bytes=min(work.fetch_max_bytes, self.stream.buffer.room),

@@ -108,22 +108,31 @@ class Channel:
         self._under_way.clear()
         self.trouble()
 
-    def resume(self, log: Iterable[Seen]) -> int:
-        """Read the target's log from `offset` to its end; return how many records after the cut are there already."""
+    def resume(self, log: Iterable[Seen], *, beheaded: bool = False) -> int:
+        """Read the target's log from `offset` to its end; return how many records after the cut are there already.
+
+        `beheaded`: retention has removed the log's beginning up to beyond `offset`, and with it perhaps records of ours; the
+        first number that is left then proves those before it.
+        """
         assert not self._under_way, "answers are still awaited"
         sequence = self.sequence
         offset = self.offset
         for batch in log:
             if batch.identity != self.identity:
                 continue
-            if batch.base_sequence != sequence:
+            if batch.base_sequence != sequence and not beheaded:
                 raise NumbersBroken(
                     f"the target holds number {batch.base_sequence} of producer id {self.identity.producer_id} at offset"
                     f" {batch.base_offset} where {sequence} comes next"
                 )
+            beheaded = False
             sequence = (batch.last_sequence + 1) % SEQUENCES
             offset = batch.last_offset + 1
         present = (sequence - self.sequence) % SEQUENCES
+        if present >= SEQUENCES // 2:
+            raise NumbersBroken(
+                f"the target stands at number {sequence}, behind {self.sequence} which it had acknowledged"
+            )
         self.offset = offset
         self.sequence = self._next = sequence
         self.in_trouble = False

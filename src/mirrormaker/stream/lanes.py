@@ -45,7 +45,7 @@ def _sorted_out(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) ->
         while waiting and waiting[-1][1] <= batch.base_offset:
             open_aborts.add(waiting.pop()[0])
         if batch.is_control:
-            if batch.producer_id in open_aborts and _marker(batch) == ABORT_MARKER:
+            if batch.count and batch.producer_id in open_aborts and _marker(batch) == ABORT_MARKER:
                 open_aborts.discard(batch.producer_id)
             yield batch, False
         else:
@@ -59,7 +59,7 @@ def _marker(batch: Batch) -> int:
         at = _past_varint(data, at) + 1
         for _ in range(3):  # timestamp delta, offset delta, key length
             at = _past_varint(data, at)
-        return int.from_bytes(data[at + 2 : at + 4], "big")
+        return data[at + 2] << 8 | data[at + 3]
     except IndexError as error:
         raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error
 

@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import dataclass
 
 from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError
+from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
 from mirrormaker.stream.position import Identity
 from mirrormaker.wire import fetch
 from mirrormaker.wire.batch import Batch, split
 from mirrormaker.wire.cluster import Cluster, raise_for
+from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
 
 _SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
@@ -49,7 +52,9 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
             f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
             " records were lost there (an unclean election?)"
         )
-    start = max(channel.offset, await _offset(target, topic, channel.partition, EARLIEST))
+    start = await _offset(target, topic, channel.partition, EARLIEST)
+    beheaded = start > channel.offset
+    start = max(start, channel.offset)
     seen: list[Seen] = []
     last: Found | None = None
     while start < end:
@@ -69,7 +74,25 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
                 f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
             )
         start = batches[-1].last_offset + 1
-    return channel.resume(seen), last
+    if beheaded and not seen:
+        seen = await _remembered(target, topic, channel, end)
+    return channel.resume(seen, beheaded=beheaded), last
+
+
+async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -> list[Seen]:
+    """What the leader remembers of us though none of it is left: a claim at most, used only where the log is silent."""
+    leader = target.leader(topic, channel.partition)
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[channel.partition])]
+    )
+    try:
+        answer = await target.ask(request, leader.leader if leader else None)
+    except UnsupportedRequest:
+        return []  # before Kafka 2.8: the ledger is all there is
+    for producer in answer.topics[0].partitions[0].active_producers or ():
+        if Identity(producer.producer_id, producer.producer_epoch) == channel.identity and producer.last_sequence >= 0:
+            return [Seen(end - 1, end - 1, channel.identity, producer.last_sequence, producer.last_sequence, 1)]
+    return []
 
 
 async def _replicated_end(target: Cluster, topic: str, partition: int) -> int:
@@ -107,5 +130,7 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
         version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
     )
     raise_for(error)
+    if not found:
+        raise BadFrame(f"the answer does not speak of {topic}-{partition}")
     raise_for(found[0].error)
     return list(split(found[0].records))

@@ -50,7 +50,7 @@ class Sender:
     def _send(self, connection: Connection, limit: int) -> bool:
         work = self.stream.work
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
-        topics: dict[str, list[tuple[int, Part]]] = {}
+        topics: dict[tuple[str, bytes], list[tuple[int, Part]]] = {}
         cursors: list[Cursor] = []
         size = 0
         for cursor in list(self.ready):
@@ -62,17 +62,16 @@ class Sender:
                 break
             size += entry.size
             cursor.next_batch()
-            topics.setdefault(cursor.topic, []).append((cursor.channel.partition, entry.batch.data))
+            topics.setdefault((cursor.topic, cursor.target_id), []).append((cursor.channel.partition, entry.batch.data))
             cursors.append(cursor)
             del self.ready[cursor]
             if cursor.ready:
                 self.ready[cursor] = None  # to the end of the line
         if not cursors:
             return False
-        known = self.stream.target.topics
         parts = produce.request(
             version,
-            [(name, known[name].id, batches) for name, batches in topics.items()],
+            [(*topic, batches) for topic, batches in topics.items()],
             acks=work.acks,
             timeout_ms=self.stream.produce_timeout_ms,
         )
@@ -93,11 +92,9 @@ class Sender:
             return
         _, cursors = self._under_way.popleft()
         found = {(result.topic, result.partition): result for result in results}
-        known = self.stream.target.topics
         for cursor in cursors:
-            topic = known.get(cursor.topic)
-            result = found.get((topic.id if version >= 13 and topic else cursor.topic, cursor.channel.partition))
-            if result is None:
+            result = found.get((cursor.target_id if version >= 13 else cursor.topic, cursor.channel.partition))
+            if result is None or (result.base_offset < 0 and not result.error):
                 cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
             elif result.error:
                 cursor.refused(error_for(result.error, result.message or ""))

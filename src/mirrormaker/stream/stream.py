@@ -9,7 +9,7 @@ import resource
 import time
 from typing import Any
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, LeaderNotAvailableError
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirrormaker.errors import PartitionError
@@ -184,6 +184,7 @@ class Stream:
             "state": cursor.state,
             "note": cursor.note,
             "resumes": cursor.resumes,
+            "clean": cursor.is_clean,
         }
 
     # -- what cursors ask for
@@ -210,23 +211,30 @@ class Stream:
             self._runs.add(task)
             task.add_done_callback(self._runs.discard)
 
-    def send(self, cursor: Cursor) -> None:
-        """Bring a cursor with batches to the sender of its leader."""
+    def check_topics(self, cursor: Cursor) -> None:
+        """The same names may stand for other topics by now; the numbers were not meant for those."""
+        source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
+        if source and cursor.position.topic_id and source.id != cursor.source_id:
+            raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
+        if target and cursor.position.target_topic_id and target.id != cursor.target_id:
+            raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
+
+    def sender_of(self, cursor: Cursor) -> Sender:
+        """The connection to the target partition's leader."""
         leader = self.target.leader(cursor.topic, cursor.channel.partition)
         if leader is None:
-            cursor.abandoned(ConnectionError("the partition has no leader on the target"))
-            return
+            raise LeaderNotAvailableError("the partition has no leader on the target")
         lane = (hash(cursor.topic) + cursor.channel.partition) % self.work.connections
         sender = self._senders.get((leader.leader, lane))
         if sender is None:
             sender = self._senders[leader.leader, lane] = Sender(self, leader.leader, lane)
-        sender.offer(cursor)
+        return sender
 
     def forget(self, cursor: Cursor) -> None:
         for fetcher in self._fetchers.values():
             fetcher.leave(cursor)
-        for sender in self._senders.values():
-            sender.forget(cursor)
+        if cursor.sender is not None:
+            cursor.sender.forget(cursor)
 
     def max_message_bytes(self, topic: str) -> int:
         return self._limits.get(topic, 1 << 62)
@@ -260,22 +268,24 @@ class Stream:
     async def _refresh_source(self) -> None:
         with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
             await self.source.refresh({topic for topic, _ in self.cursors})
+        self._look_at_topics()
         for cursor in list(self.cursors.values()):
-            known = self.source.topics.get(cursor.topic)
-            if known and cursor.position.topic_id and known.id.hex() != cursor.position.topic_id:
-                cursor.trouble(Renumber(FROM_THE_START, "the source topic was deleted and created again"))
-            elif cursor.flowing:
+            if cursor.flowing:
                 self.fetch(cursor)
         await asyncio.sleep(_REFRESH_PAUSE)
 
     async def _refresh_target(self) -> None:
         with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
             await self.target.refresh({topic for topic, _ in self.cursors})
-        for cursor in list(self.cursors.values()):
-            known = self.target.topics.get(cursor.topic)
-            if known and cursor.position.target_topic_id and known.id.hex() != cursor.position.target_topic_id:
-                cursor.trouble(Renumber(SAME_PLACE, "the target topic was deleted and created again"))
+        self._look_at_topics()
         await asyncio.sleep(_REFRESH_PAUSE)
+
+    def _look_at_topics(self) -> None:
+        for cursor in list(self.cursors.values()):
+            try:
+                self.check_topics(cursor)
+            except Renumber as why:
+                cursor.trouble(why)
 
 
 def run(work: Work, number: int, attempt: int) -> list[Position]:

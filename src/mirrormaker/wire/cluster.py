@@ -30,7 +30,7 @@ class Endpoint:
     max_backoff: float = 1.0
 
     def __str__(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
+        return ",".join(address(*pair) for pair in self.bootstrap)
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,10 @@ def _topic(answer: Any) -> Topic:
     }
     topic_id = answer.topic_id.bytes if answer.topic_id is not None else NO_ID
     return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)
+
+
+def address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -135,7 +135,7 @@ class Connection:
         # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
         self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
         if self._outgoing:
-            self._outgoing += [memoryview(part) for part in (header, *parts)]
+            self._outgoing += [memoryview(part) for part in (header, *parts) if part]
         else:
             self._write([header, *parts], size + 4)
 
@@ -188,7 +188,7 @@ class Connection:
         if sent is None or sent == size:
             return
         for part in parts:
-            if sent >= len(part):
+            if sent >= len(part):  # an empty part is never left over: sending it would get nowhere, for ever
                 sent -= len(part)
             else:
                 self._outgoing.append(memoryview(part)[sent:])
