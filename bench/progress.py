@@ -33,3 +33,4 @@ def step(console: Console, text: str, unit: str = "records") -> Iterator[Callabl
 
     console.print(text, highlight=False)
     yield tell
+    console.print(f"  {time.monotonic() - began:.1f} s", highlight=False)

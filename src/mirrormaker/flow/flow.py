@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, PartitionError
 from mirrormaker.flow import epoch
+from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import rows, unpack
@@ -52,8 +52,8 @@ class Wiring:
     options: RunOptions
     target: TargetSettings
     filter: Filter
-    judge: asyncio.Future[Judge]
-    spark: asyncio.Future[SparkSession]
+    judge: Callable[[], Awaitable[Judge]]
+    spark: Callable[[], Awaitable[SparkSession]]  # the running one, or a new one if it has died
     desk: Desk
     say: Callable[[str], None]
 
@@ -108,9 +108,7 @@ class Flow:
             self._start(self._keep_committing())
             self._start(self._keep_even())
             await self._until(self.ready.wait())
-            spark = await self._until(asyncio.shield(self.wiring.spark))
-            if spark is not None:
-                self._start(self._keep_an_epoch(spark))
+            self._start(self._keep_an_epoch())
             await self._until(self._stop.wait())
         finally:
             await self._wind_down()
@@ -162,7 +160,7 @@ class Flow:
 
     async def _look(self) -> None:
         """Which topics there are, and their counterparts on the target."""
-        judge = await asyncio.shield(self.wiring.judge)
+        judge = await self.wiring.judge()
         known = {t.name: len(t.partitions) for t in self.source.topics.values()}
         await self.source.refresh()
         await self.target.refresh()
@@ -325,14 +323,16 @@ class Flow:
 
     # -- the epoch
 
-    async def _keep_an_epoch(self, spark: SparkSession) -> None:
+    async def _keep_an_epoch(self) -> None:
+        """One Spark job after another; normally the first one lasts as long as the mirror."""
         while not self._stop.is_set():
+            spark = await self.wiring.spark()
             self._epoch += 1
             shares: list[list[Position]] = [[] for _ in range(self.options.num_streams)]
             for holding in self.roster:
                 if holding.stream is not None:
                     shares[holding.stream].append(holding.position)
-            self._epoch_done = _in_thread(partial(epoch.run, spark, self._work(), shares))
+            self._epoch_done = aside(partial(epoch.run, spark, self._work(), shares))
             try:
                 await asyncio.shield(self._epoch_done)
             except Exception as error:
@@ -380,32 +380,3 @@ class Flow:
                 await asyncio.wait_for(self.membership.leave(), 3)
         self.source.close()
         self.target.close()
-
-
-def _in_thread(work: Callable[[], pa.Table]) -> asyncio.Future[pa.Table]:
-    """Run a Spark job beside the event loop; a daemon thread, so that a hanging JVM cannot keep the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[pa.Table] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if error is not None:
-            future.set_exception(error)
-            future.exception()
-        else:
-            future.set_result(result)
-
-    def body() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except BaseException as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=body, name="epoch", daemon=True).start()
-    return future
-
-
-def first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -11,15 +11,15 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import IO, Any
 
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
-from mirrormaker.flow.flow import Flow, Wiring, first_line
+from mirrormaker.flow.flow import Flow, Wiring
 from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
@@ -40,16 +40,14 @@ class Mirror:
         self.display = Display(options.progress_interval, self.snapshot)
         self._slots: list[IO[str]] = []
         streams = options.num_streams * len(sources)
+        self._jvm: asyncio.Future[Any] | None = None
+        self._session: asyncio.Future[SparkSession] | None = None
+        self._judge: Judge | None = None
         self.engine = Engine(options.spark_master, options.spark_conf, streams, self.directory, self.log)
 
     async def run(self) -> int:
         """Mirror; the result is the exit code."""
-        loop = asyncio.get_running_loop()
-        judge: asyncio.Future[Judge] = loop.create_future()
-        spark: asyncio.Future[SparkSession] = loop.create_future()
-        wiring = Wiring(self.options, self.target, self.filter, judge, spark, self.desk, self.display.say)
-        if is_plain(self.filter.pattern):
-            judge.set_result(python_judge(self.filter.pattern))
+        wiring = Wiring(self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say)
         host = "127.0.0.1" if (self.options.spark_master or "local").startswith("local") else _driver_host()
         await self.desk.open(host if host == "127.0.0.1" else "0.0.0.0", host)
         for number, settings in enumerate(self.sources):
@@ -57,7 +55,7 @@ class Mirror:
             self.flows.append(flow)
             self.desk.register(number, flow.roster)
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, self._stop, name)
+            asyncio.get_running_loop().add_signal_handler(name, self._stop, name)
         try:
             for flow in self.flows:
                 await flow.connect()
@@ -65,7 +63,8 @@ class Mirror:
             await self.desk.close()
             self._clean_up()
             raise
-        threading.Thread(target=self._start_spark, args=(loop, spark, judge), daemon=True).start()
+        started = asyncio.ensure_future(self.spark())  # it takes seconds, and Kafka is asked meanwhile
+        started.add_done_callback(lambda task: task.cancelled() or task.exception())
         runs = [asyncio.create_task(flow.run()) for flow in self.flows]
         watch = asyncio.create_task(self._watch())
         failure: BaseException | None = None
@@ -77,6 +76,7 @@ class Mirror:
                 flow.stop()
             await asyncio.gather(*runs, return_exceptions=True)
             watch.cancel()
+            started.cancel()
             self.display.stop()
             await self.desk.close()
             self.engine.end()
@@ -90,31 +90,33 @@ class Mirror:
 
     # -- Spark
 
-    def _start_spark(
-        self, loop: asyncio.AbstractEventLoop, spark: asyncio.Future[Any], judge: asyncio.Future[Any]
-    ) -> None:
-        """In a thread of its own: Spark needs seconds to start, and Kafka is asked meanwhile."""
+    async def judge(self) -> Judge:
+        """Who decides which topics match: Java, unless the pattern is so plain that it makes no difference."""
+        if is_plain(self.filter.pattern):
+            return python_judge(self.filter.pattern)
+        await self._ensure_jvm()
+        assert self._judge is not None
+        return self._judge
 
-        def tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-            if not future.done():
-                if error:
-                    future.set_exception(error)
-                    future.exception()
-                else:
-                    future.set_result(result)
-
-        def send(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(tell, future, result, error)
-
+    async def spark(self) -> SparkSession:
+        """Spark, as soon as it runs; a new one, should it have died."""
+        await self._ensure_jvm()
+        if self._session is None:
+            self._session = aside(self.engine.start_session)
         try:
-            send(judge, java_judge(self.engine.start_jvm(), self.filter.pattern))
-            send(spark, self.engine.start_session())
+            return await asyncio.shield(self._session)
         except Exception as error:
-            known = isinstance(error, MirrorError)
-            failed = error if known else MirrorError(f"Spark did not start: {first_line(error)} (its log: {self.log})")
-            send(judge, None, failed)
-            send(spark, None, failed)
+            raise MirrorError(f"Spark did not start: {first_line(error)} (its log: {self.log})") from error
+
+    async def _ensure_jvm(self) -> None:
+        if self._jvm is None or (self._jvm.done() and not self.engine.is_alive):
+            if self._jvm is not None:
+                self.display.say("Spark's JVM has died; starting another")
+            self._session, self._judge = None, None
+            self._jvm = aside(self.engine.start_jvm)
+        jvm = await asyncio.shield(self._jvm)
+        if self._judge is None:
+            self._judge = java_judge(jvm, self.filter.pattern)
 
     # -- what is shown
 
@@ -250,7 +252,10 @@ def java_judge(jvm: Any, pattern: str) -> Judge:
 
     def judge(name: str) -> bool:
         if name not in known:
-            known[name] = bool(compiled.matcher(name).matches())
+            try:
+                known[name] = bool(compiled.matcher(name).matches())
+            except Exception as error:
+                raise ConnectionError(f"the JVM does not answer: {first_line(error)}") from error
         return known[name]
 
     return judge

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from mirrormaker.stream.position import Position
 Key = tuple[str, int]
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
+_ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
 _NAMED = 3  # partitions that a line about many of them names
 
 
@@ -34,6 +36,8 @@ class Roster:
         self.flow, self.streams, self.desk, self.say, self.then = flow, streams, desk, say, then
         self.holdings: dict[Key, Holding] = {}
         self.seen = False  # a stream has come to the desk
+        self._gone: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
+        self._alarmed: set[int] = set()
         self._waits: dict[str, list[Holding]] = defaultdict(list)
         self._recovered = 0
 
@@ -84,14 +88,25 @@ class Roster:
         for stream in range(self.streams):
             self.desk.order(self.flow, stream, stop=True)
 
+    def _raise_alarms(self) -> None:
+        """Spark is silent about a task that finds no free slot; we are not."""
+        now = time.monotonic()
+        for stream, since in self._gone.items():
+            if now - since > _ALARM_AFTER and stream not in self._alarmed:
+                self._alarmed.add(stream)
+                self.say(f"stream {stream} has not been at work for {now - since:.0f} s: has Spark a free slot for it?")
+
     # -- what the desk hears
 
     def arrived(self, stream: int) -> None:
         self.seen = True
+        self._gone.pop(stream, None)
+        self._alarmed.discard(stream)
         self.give()
 
     def left(self, stream: int) -> None:
         """A stream is gone without a word: whatever it had may still be under way."""
+        self._gone[stream] = time.monotonic()
         for holding in self:
             if holding.stream == stream and holding.given:
                 holding.handed_over()
@@ -143,6 +158,7 @@ class Roster:
 
     def say_what_changed(self) -> None:
         """One line per change of state, not per attempt and not per partition."""
+        self._raise_alarms()
         for note, holdings in self._waits.items():
             names = [f"{h.position.topic}-{h.position.partition}" for h in holdings]
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

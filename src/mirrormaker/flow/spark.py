@@ -89,8 +89,13 @@ class Engine:
             self._settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         self._settings |= dict(extra)
 
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def start_jvm(self) -> Any:
         """A JVM that answers: enough to ask it about regular expressions."""
+        self._forget()
         with self._log.open("ab") as noise:
             if self.is_local:
                 self.process = jvm.launch(self._java, self._directory, noise)
@@ -107,6 +112,14 @@ class Engine:
         conf = self._conf(self._gateway.jvm)
         self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         return self.session
+
+    def _forget(self) -> None:
+        """PySpark remembers one JVM per process; after its death that memory must go, or no other can be started."""
+        self.session = None
+        context: Any = SparkContext
+        context._active_spark_context = context._gateway = context._jvm = None
+        sessions: Any = SparkSession
+        sessions._instantiatedSession = sessions._activeSession = None
 
     def end(self) -> None:
         """Nothing of ours is in it any more: a cluster is told, the JVM is ended."""
