@@ -178,23 +178,27 @@ class Cursor:
         elif not self.skip:  # in the middle of a skip the cut is already behind it: offset and cut would not fit
             self.offset, self.epoch, self.cut = self.expected, self.expected_epoch, self.channel.cut
 
-    def next_batch(self) -> Entry:
-        """Number and stamp the oldest batch that is ready; it counts as under way from now on."""
-        entry = self.ready.popleft()
-        identity = self.channel.identity
-        entry.batch.stamp(identity.producer_id, identity.epoch, self.channel.number(entry.batch.count))
+    def next_batch(self, limit: int, room: int) -> Entry | None:
+        """Number and stamp the oldest batch that is ready, if it may go now; it counts as under way from then on."""
+        entry = self.ready[0]
+        channel = self.channel
+        if entry.size > room or not channel.may_send(entry.old, limit):
+            return None
+        del self.ready[0]
         self.sent.append(entry)
+        batch, identity = entry.batch, channel.identity
+        batch.stamp(identity.producer_id, identity.epoch, channel.number(batch.count))
         return entry
 
     def acknowledged(self, base_offset: int) -> None:
-        entry = self.sent.popleft()
-        entry.drop()
+        entry, channel = self.sent.popleft(), self.channel
+        entry.frame.drop(entry.batch.count)
         try:
-            self.channel.acknowledged(base_offset)
+            channel.acknowledged(base_offset)
         except NumbersBroken as error:
             self.trouble(self.stops(entry.batch.base_offset, str(error)))
-        if not self.channel.in_trouble:
-            self.offset, self.epoch, self.cut = entry.end, entry.epoch, self.channel.cut
+        if not channel.in_trouble:
+            self.offset, self.epoch, self.cut = entry.end, entry.epoch, channel.cut
             self._last_ack = time.monotonic()
             self.records += entry.batch.count
             self.bytes += entry.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,7 @@ class Identity:
     epoch: int
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Where one target partition stands: the next sequence number, and the offset from which it would be found."""
 
     partition: int

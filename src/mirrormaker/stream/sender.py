@@ -48,27 +48,34 @@ class Sender:
                 return
 
     def _send(self, connection: Connection, limit: int) -> bool:
+        """One request: one batch of each partition that has one, as far as they fit."""
         work = self.stream.work
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
         topics: dict[tuple[str, bytes], list[tuple[int, Part]]] = {}
         cursors: list[Cursor] = []
-        size = 0
+        room = 1 << 62  # the first batch goes whatever its size
         for cursor in list(self.ready):
-            entry = cursor.ready[0] if cursor.ready else None
-            if entry is None or not cursor.channel.may_send(entry.old, limit):
-                del self.ready[cursor]  # offered again when something is acknowledged
+            entry = cursor.next_batch(limit, room) if cursor.ready else None
+            if entry is None:
+                if not cursor.ready or cursor.ready[0].size <= room:
+                    del self.ready[cursor]  # offered again when something is acknowledged
                 continue
-            if size and size + entry.size > work.max_request_bytes:
-                break
-            size += entry.size
-            cursor.next_batch()
-            topics.setdefault((cursor.topic, cursor.target_id), []).append((cursor.channel.partition, entry.batch.data))
+            room = min(room, work.max_request_bytes) - entry.size
+            topic = topics.get((cursor.topic, cursor.target_id))
+            if topic is None:
+                topic = topics[cursor.topic, cursor.target_id] = []
+            topic.append((cursor.channel.partition, entry.batch.data))
             cursors.append(cursor)
-            del self.ready[cursor]
-            if cursor.ready:
-                self.ready[cursor] = None  # to the end of the line
+            if not cursor.ready:
+                del self.ready[cursor]
         if not cursors:
             return False
+        if room < 0 or len(self.ready) > len(
+            cursors
+        ):  # some did not fit: those who were served go to the end of the line
+            for cursor in filter(self.ready.__contains__, cursors):
+                del self.ready[cursor]
+                self.ready[cursor] = None
         parts = produce.request(
             version,
             [(*topic, batches) for topic, batches in topics.items()],
@@ -91,17 +98,18 @@ class Sender:
             self._lost(ConnectionLost(str(bad)))
             return
         _, cursors = self._under_way.popleft()
-        found = {(result.topic, result.partition): result for result in results}
+        found = {result[:2]: result for result in results}
+        by_id = version >= 13
         for cursor in cursors:
-            result = found.get((cursor.target_id if version >= 13 else cursor.topic, cursor.channel.partition))
-            if result is None or (result.base_offset < 0 and not result.error):
-                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
-            elif result.error:
+            result = found.get((cursor.target_id if by_id else cursor.topic, cursor.partition))
+            if result is not None and result.error == 0 and result.base_offset >= 0:
+                cursor.acknowledged(result.base_offset)
+            elif result is not None and result.error:
                 cursor.refused(error_for(result.error, result.message or ""))
             else:
-                cursor.acknowledged(result.base_offset)
+                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
             if cursor.ready:
-                self.ready.setdefault(cursor)
+                self.ready[cursor] = None
         self.pump()
 
     async def _open(self) -> None:

@@ -15,12 +15,12 @@ from crc32c import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
-_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
+_MAGIC = 2
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 21
 _IDENTITY = struct.Struct(">qhi")
 _IDENTITY_AT = 43
-_CRC = struct.Struct(">I")
+_FRONT = struct.Struct(">qiibI")  # what lies before the attributes
 _ATTRIBUTES = struct.Struct(">h")
-_BASE = struct.Struct(">q")
 _PREFIX = 12  # base offset and length: what the length field does not count
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
@@ -40,17 +40,18 @@ class Batch:
     """One record batch: its bytes, and the header fields that a mirror looks at."""
 
     __slots__ = (
-        "attributes", "base_offset", "base_sequence", "count", "data", "last_offset", "leader_epoch",
-        "max_timestamp", "producer_epoch", "producer_id",
+        "_covered", "_crc", "_length", "attributes", "base_offset", "base_sequence", "count", "data", "last_offset",
+        "leader_epoch", "max_timestamp", "producer_epoch", "producer_id",
     )  # fmt: skip
 
     def __init__(self, data: memoryview) -> None:
         (
-            self.base_offset, _length, self.leader_epoch, _magic, _crc, self.attributes, delta,
+            self.base_offset, self._length, self.leader_epoch, _magic, self._crc, self.attributes, delta,
             _first, self.max_timestamp, self.producer_id, self.producer_epoch, self.base_sequence, self.count,
         ) = HEADER.unpack_from(data)  # fmt: skip
         self.last_offset: int = self.base_offset + delta
         self.data = data
+        self._covered = data[_ATTRIBUTES_AT:]  # by the CRC
 
     @property
     def is_control(self) -> bool:
@@ -73,8 +74,7 @@ class Batch:
 
     def check(self) -> None:
         """Refuse bytes that are not what the producer wrote."""
-        data = self.data
-        if crc32c(data[_ATTRIBUTES_AT:]) != _CRC.unpack_from(data, _CRC_AT)[0]:
+        if crc32c(self._covered) != self._crc:
             raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
 
     def payload_checksum(self) -> int:
@@ -85,11 +85,11 @@ class Batch:
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Make it ours: base offset 0, our identity and number, no transaction, no delete horizon, and a CRC to match."""
         data = self.data
-        _BASE.pack_into(data, 0, 0)
         _IDENTITY.pack_into(data, _IDENTITY_AT, producer_id, producer_epoch, sequence)
         if self.attributes & (TRANSACTIONAL | DELETE_HORIZON):
             _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, self.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
-        _CRC.pack_into(data, _CRC_AT, crc32c(data[_ATTRIBUTES_AT:]))
+        self._crc = crc32c(self._covered)
+        _FRONT.pack_into(data, 0, 0, self._length, -1, _MAGIC, self._crc)
 
 
 def split(records: memoryview) -> Iterator[Batch]:
@@ -98,8 +98,8 @@ def split(records: memoryview) -> Iterator[Batch]:
     header = HEADER.size
     while end - at > _MAGIC_AT:
         magic = records[at + _MAGIC_AT]
-        if magic != 2:
-            if magic > 2:
+        if magic != _MAGIC:
+            if magic > _MAGIC:
                 raise CorruptBatch(f"message format {magic} does not exist")
             raise OldFormat(f"message format {magic}")
         stop = at + _PREFIX + _LENGTH.unpack_from(records, at + 8)[0]

@@ -36,6 +36,7 @@ def request(
     head += struct.pack(">hi", acks, timeout_ms)
     head += varint(len(topics) + 1) if flexible else _INT.pack(len(topics))
     parts: list[Part] = []
+    end = b"\0" if flexible else b""
     for name, topic_id, partitions in topics:
         if version >= 13:
             head += topic_id
@@ -45,10 +46,9 @@ def request(
             head += encoded
         head += varint(len(partitions) + 1) if flexible else _INT.pack(len(partitions))
         for partition, batch in partitions:
-            head += _INT.pack(partition)
-            head += varint(len(batch) + 1) if flexible else _INT.pack(len(batch))
+            head += _INT.pack(partition) + (varint(len(batch) + 1) if flexible else _INT.pack(len(batch)))
             parts += (head, batch)
-            head = bytearray(b"\0" if flexible else b"")  # the partition's tagged fields follow its records
+            head = bytearray(end)  # the partition's tagged fields follow its records
         if flexible:
             head += b"\0"
     if flexible:
