@@ -81,6 +81,7 @@ class Roster:
         for key, stream in moves(plan, self.streams, {k: h.load for k, h in self.holdings.items()}).items():
             holding = self.holdings[key]
             if holding.given and not holding.releasing:
+                self.say(f"{key[0]}-{key[1]} is moved from stream {holding.stream} to the less busy {stream}")
                 holding.next_stream = stream
                 self.recall(holding)
 
