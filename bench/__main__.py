@@ -30,8 +30,9 @@ def main() -> int:
     measurements: list[Measurement] = []
     console.print("Starting a source and a target cluster")
     with Stage() as stage:
-        with step(console, "Warming up the brokers"):
-            workloads.warm(stage)
+        for work in works:
+            if isinstance(work, Workload):
+                _prepare(console, stage, work, rehearse=not args.quick or work is works[0])
         for run in range(1, args.runs + 1):
             found = _run(console, stage, run, args.runs, works, tools)
             report.append_to_log(args.quick, works, found)
@@ -44,6 +45,16 @@ def main() -> int:
     return 0
 
 
+def _prepare(console: Console, stage: Stage, work: Workload, rehearse: bool) -> None:
+    """Write the source's records, and let the brokers' compilers see them copied before anything is measured."""
+    with step(console, f"{work.name}: writing {work.records:,} records") as tell:
+        batches = workloads.write(work, stage, tell)
+    console.print(f"  the source's log holds {batches}", highlight=False)
+    if rehearse:
+        with step(console, f"{work.name}: warming up the brokers") as tell:
+            throughput.measure(stage, work, TOOLS["mm1"], tell)
+
+
 def _run(
     console: Console, stage: Stage, run: int, runs: int, works: Sequence[Workload | Latency], tools: Sequence[Tool]
 ) -> list[Measurement]:
@@ -52,12 +63,8 @@ def _run(
     order = [*tools[turn:], *tools[:turn]]
     found = []
     for work in works:
-        if run == 1 and isinstance(work, Workload):
-            with step(console, f"{work.name}: writing {work.records:,} records") as tell:
-                batches = workloads.write(work, stage, tell)
-            console.print(f"  the source's log holds {batches}", highlight=False)
         for tool in order:
-            if tool.tuned and isinstance(work, Latency):
+            if tool.name not in work.tools:
                 continue
             with step(console, f"{work.name}, {tool.title}, run {run} of {runs}") as tell:
                 if isinstance(work, Latency):
@@ -80,10 +87,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, help="how often to measure; medians are reported (3, with --quick 1)")
     parser.add_argument("--only", type=_list(_NAMES), default=_NAMES, help=f"workloads: {','.join(_NAMES)}")
-    parser.add_argument("--tools", type=_list(tuple(TOOLS)), help=f"mirrors: {','.join(TOOLS)}")
+    parser.add_argument("--tools", type=_list(tuple(TOOLS)), default=tuple(TOOLS), help=f"mirrors: {','.join(TOOLS)}")
     args = parser.parse_args()
     args.runs = args.runs or (1 if args.quick else 3)
-    args.tools = args.tools or tuple(name for name, tool in TOOLS.items() if not (args.quick and tool.tuned))
     return args
 
 

@@ -64,7 +64,7 @@ def _panel(title: str, bars: list[tuple[str, str, float]], x: int, y: int) -> st
 
 
 def _kind(tool: str) -> str:
-    return "ours" if tool == "ours" else "tuned" if TOOLS[tool].tuned else "java"
+    return "ours" if tool == "ours" else "tuned" if tool.endswith("-tuned") else "java"
 
 
 def number_text(value: float) -> str:

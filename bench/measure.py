@@ -59,6 +59,8 @@ class Moment:
     time: float
     records: int
     cpu: float
+    helpers: float
+    """CPU seconds of the brokers, and of whoever produces meanwhile."""
     others: float
     """CPU seconds of everything on this machine that has no part in the copy."""
 
@@ -110,8 +112,8 @@ def watch(
 def moment(tree: Tree, helpers: Iterable[int], now: float, records: int) -> Moment:
     """What the mirror, and everybody else, has used up to now."""
     tree.find()
-    mirror = tree.cpu()
-    return Moment(now, records, mirror, _busy() - mirror - cpu(helpers) - time.process_time())
+    mirror, helping = tree.cpu(), cpu(helpers)
+    return Moment(now, records, mirror, helping, _busy() - mirror - helping - time.process_time())
 
 
 def other_load(since: Moment, until: Moment) -> float:

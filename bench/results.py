@@ -12,6 +12,7 @@ Figures = dict[str, float]
 records_per_s, mb_per_s      from the first record seen on the target to the last; payload bytes, 1 MB = 10^6
 end_to_end_per_s             records by the time from the process's start to the last record
 cpu_s_per_gb                 of the mirror's whole process tree, per GB of payload between first and last record
+brokers_cpu_s_per_gb         of both brokers meanwhile: on a small machine they set the pace
 startup_cpu_s                of the same tree up to the first record
 peak_mb                      largest sum of the tree's proportional set sizes (PSS), looked at twice a second
 first_record_s               from the process's start to the first record on the target

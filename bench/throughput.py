@@ -45,6 +45,7 @@ def _figures(copy: Copy, work: Workload) -> Figures:
         "records_per_s": records / seconds,
         "mb_per_s": megabytes / seconds,
         "cpu_s_per_gb": (copy.last.cpu - copy.first.cpu) / (megabytes / 1e3),
+        "brokers_cpu_s_per_gb": (copy.last.helpers - copy.first.helpers) / (megabytes / 1e3),
         "end_to_end_per_s": work.records / (copy.last.time - copy.started),
         "other_load": other_load(copy.first, copy.last),
     }

@@ -77,8 +77,6 @@ class Tool:
     name: str
     title: str
     start: Callable[[Job, IO[bytes]], subprocess.Popen[bytes]]
-    tuned: bool = False
-    """For throughput at the price of latency: has no place where latency is measured."""
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -186,7 +184,7 @@ TOOLS = {
         Tool("ours", "ours", _ours),
         Tool("mm1", "Java MirrorMaker 3.9.2", _mm1),
         Tool("mm2", "MirrorMaker 2 (4.3.1)", _mm2),
-        Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned, tuned=True),
-        Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned, tuned=True),
+        Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned),
+        Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -57,4 +58,4 @@ def _largest_gap(cluster: Cluster, topic: str, partition: int) -> float:
     while consumer.position(where) < end:
         times += [record.timestamp for batch in consumer.poll(1000).values() for record in batch]
     consumer.close()
-    return max(b - a for a, b in zip(times, times[1:], strict=False)) / 1000
+    return max(after - before for before, after in pairwise(times)) / 1000
