@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,22 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+
+
+def command(pid: int) -> str:
+    """A process's command line; nothing if it is gone."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_until_gone(processes: dict[int, str], within: float = 5) -> None:
+    """A process id may come back as another process: only the same command line counts."""
+    deadline = time.monotonic() + within
+    while left := [text for pid, text in processes.items() if text and command(pid) == text]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.1)
 
 
 class MirrorProcess:
@@ -62,6 +79,19 @@ class MirrorProcess:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+    def descendants(self) -> dict[int, str]:
+        """Every process that it has started, directly or not: pid and command line."""
+        assert self.process is not None
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        found = {self.process.pid}
+        while new := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= new
+        return {pid: command(pid) for pid in found - {self.process.pid}}
 
     def __enter__(self) -> MirrorProcess:
         return self.start()

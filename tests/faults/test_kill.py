@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.show.compare import compare
-from tests.mirror_process import MirrorProcess
+from tests.mirror_process import MirrorProcess, wait_until_gone
 
 KILLS = 5
 
@@ -45,14 +45,16 @@ def test_a_mirror_killed_five_times_sends_each_record_once(
     source.create_topic(topic_name, partitions=8)
     writer = Writer(source.bootstrap, topic_name, 8)
     writer.start()
-    options = ("--whitelist", topic_name, "--num.streams", "2")
+    options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "300")
     random.seed(KILLS)
     for _ in range(KILLS):
         with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
             mirror.wait_for("lag", 60)  # the first line of progress: streams are at work
             mirror.output.write_text("")
             time.sleep(random.uniform(0.1, 2.0))
+            family = mirror.descendants()
             mirror.kill()
+            wait_until_gone(family)
     writer.enough.set()
     writer.join()
     last = MirrorProcess(

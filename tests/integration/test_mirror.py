@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.show.compare import compare
-from tests.mirror_process import MirrorProcess
+from tests.mirror_process import MirrorProcess, wait_until_gone
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
@@ -102,30 +101,17 @@ def test_a_stop_is_clean_and_the_next_start_goes_on(
     options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500")
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, 4, mirror)
-        started = time.monotonic()
+        started, family = time.monotonic(), mirror.descendants()
+        assert any("java" in text for text in family.values())
         assert mirror.stop(signal.SIGINT) == 0, mirror.text
         assert time.monotonic() - started < 10
         assert "mirrored 400 records" in mirror.text
-        assert not _children(mirror), "processes were left behind"
+        wait_until_gone(family, within=1)
     write(source, topic_name, 400, 4, start=400)
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, 4, mirror)
         assert mirror.stop(signal.SIGTERM) == 0, mirror.text
     assert_same(source, target, topic_name, 800)
-
-
-def _children(mirror: MirrorProcess) -> list[str]:
-    """Processes that know this mirror's directory: its Spark, its streams."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if str(mirror.directory) in command:
-                found.append(command)
-    return found
 
 
 def test_new_topics_and_partitions_are_picked_up_from_their_first_record(
@@ -184,27 +170,23 @@ def test_a_killed_stream_comes_back_alone(source: Cluster, target: Cluster, topi
 
 
 def _stream_workers(mirror: MirrorProcess) -> list[int]:
-    """The Python processes under the mirror's Spark that hold a connection: forks of the daemon."""
-    assert mirror.process is not None
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
+    """The forks of the Python daemon: the daemon itself is the oldest of them."""
+    return sorted(pid for pid, text in mirror.descendants().items() if "mirrormaker.stream.daemon" in text)[1:]
 
-    def below(pid: int) -> Iterator[int]:
-        for child, parent in parents.items():
-            if parent == pid:
-                yield child
-                yield from below(child)
 
-    mine = list(below(mirror.process.pid))
-    daemons = [
-        pid for pid in mine if b"mirrormaker.stream.daemon" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
-    ]
-    return [pid for pid in daemons if parents[pid] in daemons]
+def test_a_killed_jvm_is_replaced(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) -> None:
+    source.create_topic(topic_name, partitions=4)
+    write(source, topic_name, 400, 4)
+    options = ("--whitelist", f"{topic_name}.?", "--num.streams", "2", "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        wait_until_equal(source, target, topic_name, 4, mirror)
+        (jvm,) = [pid for pid, text in mirror.descendants().items() if "PythonGatewayServer" in text]
+        os.kill(jvm, signal.SIGKILL)
+        write(source, topic_name, 400, 4, start=400)
+        wait_until_equal(source, target, topic_name, 4, mirror, within=60)
+        assert "starting another" in mirror.text
+        assert mirror.stop() == 0, mirror.text
+    assert_same(source, target, topic_name, 800)
 
 
 def test_markers_are_dropped_and_aborted_records_too_if_asked(

@@ -22,10 +22,15 @@ _WRITTEN_WITHIN = 180.0  # seconds; half a minute is usual on two cores
 
 
 def path() -> Path:
-    """One per Spark, Java and place of installation: the JVM refuses an archive of other jars."""
+    """One per Spark, Java and place of installation: the JVM refuses an archive of other jars.
+
+    In the virtual environment, so that it goes when that goes (it has 150 MB); else in the user's cache.
+    """
+    name = f"spark-{pyspark.__version__}-java-{_java_version()}"
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
+        return Path(sys.prefix, "share", "mirrormaker", f"{name}.jsa")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirrormaker"
-    place = zlib.crc32(jvm.classpath().encode())
-    return cache / f"spark-{pyspark.__version__}-java-{_java_version()}-{place:08x}.jsa"
+    return cache / f"{name}-{zlib.crc32(jvm.classpath().encode()):08x}.jsa"
 
 
 def _java_version() -> str:

@@ -36,6 +36,7 @@ class Roster:
         self.flow, self.streams, self.desk, self.say, self.then = flow, streams, desk, say, then
         self.holdings: dict[Key, Holding] = {}
         self.seen = False  # a stream has come to the desk
+        self._dismissed = False
         self._gone: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
         self._alarmed: set[int] = set()
         self._waits: dict[str, list[Holding]] = defaultdict(list)
@@ -57,6 +58,8 @@ class Roster:
 
     def give(self) -> None:
         """Hand every partition to its stream, where the stream is there and nobody else has it."""
+        if self._dismissed:
+            return  # what a stopping stream lets go of must not come back to it
         take: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for holding in self:
             idle = not (holding.given or holding.revoked or holding.stopped)
@@ -86,6 +89,8 @@ class Roster:
                 self.recall(holding)
 
     def dismiss(self) -> None:
+        """Have all streams finish and go."""
+        self._dismissed = True
         for stream in range(self.streams):
             self.desk.order(self.flow, stream, stop=True)
 

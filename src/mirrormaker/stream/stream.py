@@ -125,7 +125,7 @@ class Stream:
     # -- partitions come and go
 
     async def _take(self, position: Position, *, clean: bool) -> None:
-        if position.key in self.cursors:
+        if position.key in self.cursors or self._stopping.is_set():
             return
         cursor = Cursor(self, position, clean=clean)
         self.cursors[position.key] = cursor
