@@ -26,6 +26,7 @@ Answered = Callable[[memoryview | None, Exception | None], None]
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhi")  # size, key, version, correlation id
 _SMALL = 16 * 1024  # answers up to this size share one read; larger frames get a buffer of their own
+_LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame comes in
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _READS_IN_A_ROW = 8  # then the other connections get their turn
 
@@ -251,9 +252,17 @@ class Connection:
                 self._got += count
                 if self._got == len(frame):
                     self._frame = None
+                    self._wake_me_for(1)
                     self._deliver(frame)
+                elif len(frame) - self._got < _LOW_WATER:
+                    self._wake_me_for(len(frame) - self._got)
             if count < len(into):
                 return  # the kernel had no more
+
+    def _wake_me_for(self, size: int) -> None:
+        """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
+        if self._sock is not None:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, _LOW_WATER))
 
     def _take_small_frames(self) -> None:
         """Cut whole frames out of the shared buffer; one that does not fit there continues in its own."""
@@ -269,6 +278,7 @@ class Connection:
                 self._got = held - at
                 frame[: self._got] = small[at:held]
                 self._frame, self._held = frame, 0
+                self._wake_me_for(size - self._got)
                 return
             if size > held - at:
                 at -= 4
