@@ -50,9 +50,9 @@ def _prepare(console: Console, stage: Stage, work: Workload, rehearse: bool) -> 
     with step(console, f"{work.name}: writing {work.records:,} records") as tell:
         batches = workloads.write(work, stage, tell)
     console.print(f"  the source's log holds {batches}", highlight=False)
-    if rehearse:
-        with step(console, f"{work.name}: warming up the brokers") as tell:
-            throughput.measure(stage, work, TOOLS["mm1"], tell)
+    for name in ("mm1", "ours") if rehearse else ():
+        with step(console, f"{work.name}: warming up the brokers with {TOOLS[name].title}") as tell:
+            throughput.measure(stage, work, TOOLS[name], tell)
 
 
 def _run(
