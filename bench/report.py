@@ -61,7 +61,7 @@ Records of W2 are drawn from 10,000 JSON lines.
 - **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between
   first and last record, per GB of payload. What it took before is *start-up CPU*. *Brokers'* is what both brokers used
   meanwhile: where all share a few cores, they set the pace. They are warm: before the first run, the Java MirrorMaker
-  copies the backlogs once without being measured.
+  and ours copy the backlogs once without being measured.
 - **peak MB**: the largest sum of the tree's proportional set sizes (PSS), looked at twice a second.
 - **first record**: from the start of the process to the first record on the target.
 - **latency**: 500 records/s, each carrying the producer's clock, to the target's LogAppendTime (whole milliseconds, half
@@ -122,7 +122,7 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
     heading = _heading(False, works)
     parts = [
         _BEGIN,
-        f"Medians of {runs} runs of `make bench` on {heading['date'][:10]}: {heading['cores']} cores "
+        f"{f'Medians of {runs} runs' if runs > 1 else 'One run'} of `make bench` on {heading['date'][:10]}: {heading['cores']} cores "
         f"({heading['processor']}) shared by both brokers and the mirror.\n",
         "![the figures below as bars](benchmarks.svg)\n",
     ]
