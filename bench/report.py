@@ -120,9 +120,10 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
     figures = medians(measurements)
     runs = len({measurement.run for measurement in measurements})
     heading = _heading(False, works)
+    how_many = f"Medians of {runs} runs" if runs > 1 else "One run"
     parts = [
         _BEGIN,
-        f"{f'Medians of {runs} runs' if runs > 1 else 'One run'} of `make bench` on {heading['date'][:10]}: {heading['cores']} cores "
+        f"{how_many} of `make bench` on {heading['date'][:10]}: {heading['cores']} cores "
         f"({heading['processor']}) shared by both brokers and the mirror.\n",
         "![the figures below as bars](benchmarks.svg)\n",
     ]
