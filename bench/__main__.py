@@ -25,7 +25,7 @@ def main() -> int:
     args = _arguments()
     works = [work for work in (QUICK if args.quick else FULL) if work.name in args.only]
     tools = [TOOLS[name] for name in args.tools]
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     measurements: list[Measurement] = []
     console.print("Starting a source and a target cluster")

@@ -72,7 +72,7 @@ A `~` marks figures during which something else kept the machine busy.
 
 
 def show(console: Console, quick: bool, works: Works, measurements: Sequence[Measurement]) -> list[Verdict]:
-    """The tables and a verdict for each goal."""
+    """The tables, and a verdict on each goal that these workloads have."""
     figures = medians(measurements)
     for work in works:
         table = Table(title=f"{work.name}: {work.title}", box=box.SIMPLE_HEAD, title_justify="left")
@@ -85,7 +85,8 @@ def show(console: Console, quick: bool, works: Works, measurements: Sequence[Mea
     for measurement in measurements:
         for note in measurement.notes:
             console.print(f"{measurement.workload} {measurement.tool} run {measurement.run}: {note}", highlight=False)
-    verdicts = judge(figures)
+    names = {work.name for work in works}
+    verdicts = [verdict for verdict in judge(figures) if verdict.goal.workload in names]
     for verdict in verdicts:
         colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
         console.print(str(verdict), style=colour, highlight=False)
