@@ -114,6 +114,23 @@ def test_a_stop_is_clean_and_the_next_start_goes_on(
     assert_same(source, target, topic_name, 800)
 
 
+def test_a_stop_does_not_wait_for_a_target_that_is_gone(source: Cluster, topic_name: str, tmp_path: Path) -> None:
+    source.create_topic(topic_name, partitions=2)
+    write(source, topic_name, 100, 2)
+    options = ("--whitelist", topic_name, "--progress.interval.ms", "500")
+    with (
+        Cluster(name="gone", settings={"auto.create.topics.enable": "false"}) as gone,
+        MirrorProcess(tmp_path, source.bootstrap, gone.bootstrap, *options, group=topic_name) as mirror,
+    ):
+        wait_until_equal(source, gone, topic_name, 2, mirror)
+        gone.brokers[0].kill()
+        write(source, topic_name, 100, 2, start=100)
+        mirror.wait_for("waiting: ")
+        started = time.monotonic()
+        assert mirror.stop() == 0, mirror.text
+        assert time.monotonic() - started < 10
+
+
 def test_new_topics_and_partitions_are_picked_up_from_their_first_record(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

@@ -7,10 +7,12 @@ The hot path is plain calls: the fetcher hands batches to `accept`, the sender t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+import traceback
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.errors import KafkaError
 
@@ -24,6 +26,8 @@ from mirrormaker.stream.work import ZOMBIE_HORIZON
 from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from mirrormaker.stream.sender import Sender
@@ -108,7 +112,7 @@ class Cursor:
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last_ack = time.monotonic()
         self._drained = asyncio.Event()
-        self._release = False
+        self._released = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -243,8 +247,12 @@ class Cursor:
         self.lap += 1
         self.expected, self.expected_epoch = self.fetch_from = self.offset, self.epoch
 
+    @property
+    def is_released(self) -> bool:
+        return self._released.is_set()
+
     def release(self) -> None:
-        self._release = True
+        self._released.set()
         self.trouble(Released())
 
     # -- the slow path
@@ -255,7 +263,7 @@ class Cursor:
         while True:
             started = self.offset
             try:
-                if self._release:
+                if self.is_released:
                     raise Released
                 self.stream.check_topics(self)
                 self.channel = Channel(self.position.identity, self.cut)
@@ -265,7 +273,8 @@ class Cursor:
                     self._clean = False
                 else:
                     self.state = "resuming"
-                    self.skip, self.skip_to = await read_back(self.stream.target, self.topic, self.channel)
+                    scan = read_back(self.stream.target, self.topic, self.channel)
+                    self.skip, self.skip_to = await self._unless_released(scan)
                     self.resumes += 1
                 self.go_back()
                 await self._flow()
@@ -276,7 +285,7 @@ class Cursor:
                 return
             except (PartitionError, Renumber) as error:
                 await self._drain()
-                if self._release:
+                if self.is_released:
                     self.done.set_result(None)
                     return
                 self._stop(error)
@@ -290,16 +299,33 @@ class Cursor:
                     "waiting",
                     "old records: waiting until another sender's requests must be through",
                 )
-                await asyncio.sleep(max(0.0, self._hold_until - time.monotonic()))
+                await self._pause(max(0.0, self._hold_until - time.monotonic()))
             except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1
                 self.state, self.note = "waiting", describe(error)
-                await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
+                await self._pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 await self.stream.refresh_target()
             except Exception as error:  # a mistake of ours must not end in silence
+                traceback.print_exc()
                 self._stop(self.stops(self.offset, f"unexpected {type(error).__name__}: {error}"))
-                raise
+                return
+
+    async def _unless_released(self, work: Coroutine[Any, Any, T]) -> T:
+        """Something that may take long, given up as soon as the desk wants the partition back."""
+        task, released = asyncio.ensure_future(work), asyncio.ensure_future(self._released.wait())
+        try:
+            await asyncio.wait([task, released], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Released
+            return task.result()
+        finally:
+            released.cancel()
+            task.cancel()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._released.wait(), seconds)
 
     def _stop(self, why: Exception) -> None:
         self.state, self.note = "stopped", str(why)
@@ -309,7 +335,7 @@ class Cursor:
         """Stand on the hot path until something gets in the way."""
         self._trouble = asyncio.get_running_loop().create_future()
         self.max_message_bytes = self.stream.max_message_bytes(self.topic)
-        if self._release:
+        if self.is_released:
             raise Released
         self.sender = self.stream.sender_of(self)
         self.flowing, self.state, self.note = True, "flowing", ""

@@ -133,9 +133,12 @@ class Stream:
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
+    def _knows(self, topic: str) -> bool:
+        return topic in self.source.topics and topic in self.target.topics
+
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
-        while cursor.topic not in self.target.topics or cursor.topic not in self.source.topics:
+        while not cursor.is_released and not self._knows(cursor.topic):
             try:
                 await self.refresh_source()
                 await self.refresh_target()
@@ -143,7 +146,7 @@ class Stream:
                     await self._read_limit(cursor.topic)
             except (KafkaError, OSError, asyncio.TimeoutError) as error:
                 cursor.note = describe(error)
-            if cursor.topic not in self.target.topics or cursor.topic not in self.source.topics:
+            if not self._knows(cursor.topic):
                 await asyncio.sleep(0.2)
         await cursor.run()
         why = cursor.done.result()
