@@ -73,8 +73,8 @@ L = Latency("L", "500 records/s, 100 B", warm_up=10, seconds=30)
 FULL = (W1, W2, W3, L)
 # Four minutes are short: where no goal is at stake, a Java tool is left out.
 QUICK = (
-    replace(W1, title="300 k x 1 KB, uncompressed, 16 KB batches", records=300_000, limit=60, tools=_SHIPPED),
-    replace(W2, title="1.5 M x 100 B, lz4, 64 KB batches", records=1_500_000, limit=60, tools=_SHIPPED),
+    replace(W1, title="200 k x 1 KB, uncompressed, 16 KB batches", records=200_000, limit=60, tools=_SHIPPED),
+    replace(W2, title="1 M x 100 B, lz4, 64 KB batches", records=1_000_000, limit=60, tools=_SHIPPED),
     replace(W3, title="150 k x 100 B, 1 to 5 records a batch", records=150_000, limit=60, tools=("ours", "mm1")),
     replace(L, warm_up=3, seconds=10, tools=("ours", "mm2")),
 )
