@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 
 from kafka import KafkaAdminClient
 
 from bench import raw
-from mirrormaker.embedded import Cluster
+from mirrormaker.embedded import Cluster, owned
 
 PARTITIONS = 8
 
@@ -27,7 +25,7 @@ class Stage:
         settings = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
         self.source = Cluster(name="bench-source", settings=settings, heap="1g", quick=False)
         self.target = Cluster(name="bench-target", settings=settings, heap="1g", quick=False)
-        self._directory = tempfile.TemporaryDirectory(prefix="mirrormaker-bench-")
+        self.directory = owned.new_directory("bench")  # for property files and the mirrors' own output
 
     def __enter__(self) -> Stage:
         self.source.start()
@@ -39,12 +37,7 @@ class Stage:
     ) -> None:
         self.target.stop()
         self.source.stop()
-        self._directory.cleanup()
-
-    @property
-    def directory(self) -> Path:
-        """For property files and the mirrors' own output."""
-        return Path(self._directory.name)
+        owned.remove_directory(self.directory)
 
     @property
     def brokers(self) -> list[int]:
