@@ -11,7 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
+
+from mirrormaker.wire.compression import CODECS
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
@@ -22,18 +26,14 @@ _IDENTITY_AT = 43
 _FRONT = struct.Struct(">qiibI")  # what lies before the attributes
 _ATTRIBUTES = struct.Struct(">h")
 _PREFIX = 12  # base offset and length: what the length field does not count
+SMALLEST_MESSAGE = 14  # of format 0, after offset and length
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SEQUENCES = 1 << 31
 
 
 class CorruptBatch(Exception):
     """Bytes that are no batch, or not the batch that was written."""
-
-
-class OldFormat(Exception):
-    """A message set of format 0 or 1."""
 
 
 class Batch:
@@ -74,6 +74,8 @@ class Batch:
 
     def check(self) -> None:
         """Refuse bytes that are not what the producer wrote."""
+        if self.count < 0 or self.last_offset < self.base_offset:
+            raise CorruptBatch(f"the batch at offset {self.base_offset} counts backwards")
         if crc32c(self._covered) != self._crc:
             raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
 
@@ -92,23 +94,108 @@ class Batch:
         _FRONT.pack_into(data, 0, 0, self._length, -1, _MAGIC, self._crc)
 
 
-def split(records: memoryview) -> Iterator[Batch]:
-    """The whole batches in a fetched slice; a broker may cut the last one short, and that rest is left out."""
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
+_HEADERS = np.dtype(
+    [
+        ("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4"),
+        ("attributes", ">i2"), ("last_offset_delta", ">i4"), ("first_timestamp", ">i8"), ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("base_sequence", ">i4"), ("count", ">i4"),
+    ]
+)  # fmt: skip
+
+
+class Batches:
+    """Batches that follow each other in memory. Each can be had alone; their headers can be had as columns."""
+
+    __slots__ = ("_headers", "bounds", "data")
+
+    def __init__(self, data: memoryview, bounds: list[int]) -> None:
+        self.data, self.bounds = data, bounds
+        self._headers: npt.NDArray[np.void] | None = None
+
+    @classmethod
+    def of(cls, batch: Batch) -> Batches:
+        return cls(batch.data, [0, len(batch.data)])
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, index: int) -> Batch:
+        return Batch(self.data[self.bounds[index] : self.bounds[index + 1]])
+
+    def __iter__(self) -> Iterator[Batch]:
+        data, start = self.data, self.bounds[0]
+        for stop in self.bounds[1:]:
+            yield Batch(data[start:stop])
+            start = stop
+
+    def part(self, start: int, stop: int) -> Batches:
+        """Some of them."""
+        part = Batches(self.data, self.bounds[start : stop + 1])
+        if self._headers is not None:
+            part._headers = self._headers[start:stop]
+        return part
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
+
+    @property
+    def headers(self) -> npt.NDArray[np.void]:
+        if self._headers is None:
+            at = np.array(self.bounds[:-1], np.int64)
+            rows: npt.NDArray[np.uint8] = self.array[at[:, None] + np.arange(HEADER.size)]
+            self._headers = rows.view(_HEADERS)[:, 0]
+            backwards = (self._headers["count"] < 0) | (self._headers["last_offset_delta"] < 0)
+            if backwards.any():
+                raise CorruptBatch(f"a batch after offset {self.first_offset} counts backwards")
+        return self._headers
+
+    @property
+    def first_offset(self) -> int:
+        offset: int = self[0].base_offset
+        return offset
+
+    @property
+    def size(self) -> int:
+        return self.bounds[-1] - self.bounds[0]
+
+    def check(self) -> None:
+        """As `Batch.check`, for all."""
+        data, start = self.data, self.bounds[0]
+        for index, (stop, crc) in enumerate(zip(self.bounds[1:], self.headers["crc"].tolist(), strict=True)):
+            if crc32c(data[start + _ATTRIBUTES_AT : stop]) != crc:
+                raise CorruptBatch(f"the batch at offset {self[index].base_offset} does not match its CRC")
+            start = stop
+
+
+def split(records: memoryview) -> Iterator[Batches | memoryview]:
+    """The whole batches in a fetched slice; a broker may cut the last one short, and that rest is left out.
+
+    Where a log has messages of format 0 or 1, those come as the bytes that they are.
+    """
     at, end = 0, len(records)
-    header = HEADER.size
+    bounds, was_old = [0], False
+    unpack = _LENGTH_AND_MAGIC.unpack_from
     while end - at > _MAGIC_AT:
-        magic = records[at + _MAGIC_AT]
-        if magic != _MAGIC:
-            if magic > _MAGIC:
-                raise CorruptBatch(f"message format {magic} does not exist")
-            raise OldFormat(f"message format {magic}")
-        stop = at + _PREFIX + _LENGTH.unpack_from(records, at + 8)[0]
-        if stop - at < header:
+        length, magic = unpack(records, at)
+        old = magic != _MAGIC
+        if old and magic not in (0, 1):
+            raise CorruptBatch(f"message format {magic} does not exist")
+        if length < (SMALLEST_MESSAGE if old else HEADER.size - _PREFIX):
             raise CorruptBatch("a batch shorter than its own header")
+        stop = at + _PREFIX + length
         if stop > end:
-            return
-        batch = Batch(records[at:stop])
-        if batch.count < 0 or batch.last_offset < batch.base_offset:
-            raise CorruptBatch(f"the batch at offset {batch.base_offset} counts backwards")
-        yield batch
+            break
+        if old is not was_old:
+            if len(bounds) > 1:
+                yield _run(records, bounds, was_old)
+            bounds, was_old = [at], old
+        bounds.append(stop)
         at = stop
+    if len(bounds) > 1:
+        yield _run(records, bounds, was_old)
+
+
+def _run(records: memoryview, bounds: list[int], old: bool) -> Batches | memoryview:
+    return records[bounds[0] : bounds[-1]] if old else Batches(records, bounds)

@@ -1,0 +1,300 @@
+"""The records in batches, as columns: decoded and encoded by the thousand.
+
+A record is a length, attributes, a timestamp delta and an offset delta, and then its *tail*: key, value and headers. Copying a
+record into another batch changes only what comes before the tail, so tails are never opened unless someone asks for a key:
+
+    length varint | attributes 1 | timestamp delta varlong | offset delta varint | key length varint | key | value length
+    varint | value | number of headers varint | headers
+
+Where a record starts is known only from the length of the one before it. That chain is the one thing that is walked; the rest
+is numpy, and the copying is Arrow's `take`, which moves slices of any length at the speed of memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrormaker.wire import varints
+from mirrormaker.wire.batch import HEADER, LOG_APPEND_TIME, Batches, CorruptBatch
+from mirrormaker.wire.compression import NONE, BadCompression, compress, decompress
+from mirrormaker.wire.varints import Data, Ints
+
+_ATTRIBUTES = np.int64(1)  # bytes of a record's attributes: none is defined, all are 0
+_MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
+_HEAD = struct.Struct(">qiibIhiqqqhii")
+
+
+class Records:
+    """Columns over bytes that are not copied: record i has its tail at data[starts[i]:ends[i]]."""
+
+    __slots__ = ("data", "ends", "offsets", "starts", "timestamps")
+
+    def __init__(self, data: Data, starts: Ints, ends: Ints, offsets: Ints, timestamps: Ints) -> None:
+        self.data, self.starts, self.ends, self.offsets, self.timestamps = data, starts, ends, offsets, timestamps
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, which: slice | npt.NDArray[Any]) -> Records:
+        return Records(self.data, self.starts[which], self.ends[which], self.offsets[which], self.timestamps[which])
+
+    def tail(self, index: int) -> bytes:
+        return self.data[self.starts[index] : self.ends[index]].tobytes()
+
+    def keys(self) -> tuple[Ints, Ints]:
+        """Where each key starts, and its length; -1 where there is none."""
+        length, start = varints.read(self.data, self.starts)
+        if len(length) and (int(length.min()) < -1 or bool((start + np.maximum(length, 0) > self.ends).any())):
+            raise CorruptBatch("a record's key is longer than the record")
+        return start, length
+
+
+def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
+    """The records of all batches, in order. `limit` is what they may take unpacked."""
+    headers = batches.headers
+    try:
+        data, starts, ends = _payloads(batches, limit)
+        counts = headers["count"].astype(np.int64)
+        at = _walk(data, starts, ends, counts)
+        length, here = varints.read(data, at)
+        tails_end = here + length
+        delta, here = varints.read(data, here + _ATTRIBUTES)
+        offset, tails = varints.read(data, here)
+    except BadCompression as error:
+        raise CorruptBatch(f"the batch at offset {batches.first_offset}: {error}") from error
+    except varints.BadVarint as error:
+        raise CorruptBatch(
+            f"a record in the batches from offset {batches.first_offset} on is damaged: {error}"
+        ) from error
+    if len(tails) and bool((tails >= tails_end).any()):
+        raise CorruptBatch(
+            f"a record in the batches from offset {batches.first_offset} on is shorter than its own fields"
+        )
+    each = np.repeat(np.arange(len(counts)), counts)
+    timestamps = headers["first_timestamp"].astype(np.int64)[each] + delta
+    stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
+    if stamped.any():
+        timestamps = np.where(stamped[each], headers["max_timestamp"].astype(np.int64)[each], timestamps)
+    offsets = headers["base_offset"].astype(np.int64)[each] + offset
+    if len(offsets) and (bool((offset < 0).any()) or bool((np.diff(offsets) <= 0).any())):
+        raise CorruptBatch(f"the records from offset {batches.first_offset} on count backwards")
+    return Records(data, tails, tails_end, offsets, timestamps)
+
+
+def _payloads(batches: Batches, limit: int) -> tuple[Data, Ints, Ints]:
+    """Where the records of each batch lie: in the batches themselves, or in what they decompress to."""
+    bounds = np.array(batches.bounds, np.int64)
+    starts, ends = bounds[:-1] + HEADER.size, bounds[1:]
+    codecs = batches.headers["attributes"] & 7
+    if not codecs.any():
+        return batches.array, starts, ends
+    parts: list[Any] = []
+    for codec, start, end in zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        part = batches.data[start:end]
+        parts.append(part if codec == NONE else decompress(codec, part, limit))
+        limit -= len(parts[-1])
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    joined = parts[0] if len(parts) == 1 else b"".join(parts)
+    return np.frombuffer(joined, np.uint8), starts, ends
+
+
+def _walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
+    """Where every record begins: all batches side by side, or one after the other."""
+    sizes = ends - starts
+    if bool((counts > sizes).any()):
+        raise varints.BadVarint("more records than bytes")
+    most, batches, records = int(counts.max(initial=0)), len(counts), int(counts.sum())
+    alone = records * min(_STEP, _SCAN * int(sizes.sum()) // max(1, records)) + batches * _SCAN_FIXED
+    if most * _ROUND_FIXED + records * _ROUND < alone:
+        return _walk_abreast(data, starts, ends, counts)
+    found = [
+        _walk_one(data, start, end, count)
+        for start, end, count in zip(starts.tolist(), ends.tolist(), counts.tolist(), strict=True)
+    ]
+    return np.concatenate(found) if len(found) != 1 else found[0]
+
+
+# What the ways to walk cost, in nanoseconds: they decide which one is taken.
+_STEP = 400  # one record after the other, in Python
+_SCAN, _SCAN_FIXED = 1, 60_000  # for each byte, and for each batch
+_ROUND, _ROUND_FIXED = 40, 15_000  # for each record, and for each round
+
+
+def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
+    """The n-th record of every batch that has one, for n = 0, 1, ...: for many batches of few records each."""
+    at = starts.copy()
+    first = np.cumsum(counts) - counts
+    found = np.empty(int(counts.sum()), np.int64)
+    live = np.flatnonzero(counts)
+    number = 0
+    while live.size:
+        here = at[live]
+        found[first[live] + number] = here
+        length, here = varints.read(data, here)
+        here += length
+        if bool((length < 0).any()) or bool((here > ends[live]).any()):
+            raise varints.BadVarint("a record is longer than its batch")
+        at[live] = here
+        number += 1
+        live = live[counts[live] > number]
+    if not np.array_equal(at, ends):
+        raise varints.BadVarint("a batch is longer than its records")
+    return found
+
+
+def _walk_one(data: Data, start: int, end: int, count: int) -> Ints:
+    if (end - start) * _SCAN + _SCAN_FIXED < count * _STEP:
+        found = _walk_by_zeros(data, start, end, count)
+        if found is not None:
+            return found
+    return _walk_by_steps(data, start, end, count)
+
+
+def _walk_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
+    """Guess where records begin, and prove it: for large batches of small records.
+
+    A record's attributes are a zero byte, right after its length. Each zero that looks like one says where the next record
+    must begin; those that do not lead to another guess, or that no guess leads to, are wrong. If what remains is one
+    unbroken chain from start to end of as many records as there are, then it is the records. If not, nothing is known.
+    """
+    zeros = np.flatnonzero(data[start + 1 : end] == 0) + (start + 1)
+    length, width = data[zeros - 1].astype(np.int64), np.ones(len(zeros), np.int64)
+    zeros, length, width = (column[length < 0x80] for column in (zeros, length, width))
+    longer = np.ones(len(zeros), np.bool_)
+    for back in range(2, 6):  # the bytes before it, as far as they belong to the same number
+        place = zeros - back
+        before = data[np.maximum(place, start)]
+        longer &= (before > 0x7F) & (place >= start)
+        if not longer.any():
+            break
+        length = np.where(longer, length << 7 | before & 0x7F, length)
+        width += longer
+    begin, next_begin = zeros - width, zeros + (length >> 1)
+    keep = (length & 1 == 0) & (next_begin <= end)
+    for _ in range(4):
+        begin, next_begin = begin[keep], next_begin[keep]
+        if len(begin) < count:
+            return None
+        if len(begin) == count:
+            chained = begin[0] == start and next_begin[-1] == end and np.array_equal(begin[1:], next_begin[:-1])
+            return begin if chained else None
+        is_begin, is_next = np.zeros(end - start + 1, np.bool_), np.zeros(end - start + 1, np.bool_)
+        is_begin[begin - start], is_next[next_begin - start] = True, True
+        is_begin[-1], is_next[0] = True, True
+        keep = is_begin[next_begin - start] & is_next[begin - start]
+    return None
+
+
+def _walk_by_steps(data: Data, at: int, end: int, count: int) -> Ints:
+    """From one record to the next."""
+    found = np.empty(count, np.int64)
+    raw = data.data
+    try:
+        for number in range(count):
+            found[number] = at
+            size = raw[at]
+            at += 1
+            if size > 0x7F:
+                size &= 0x7F
+                shift = 7
+                while True:
+                    byte = raw[at]
+                    at += 1
+                    size |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+                    if shift > 28:
+                        raise varints.BadVarint("a record with a bad length")
+            if size & 1:
+                raise varints.BadVarint("a record of negative length")
+            at += size >> 1
+    except IndexError as error:
+        raise varints.BadVarint("a record is longer than its batch") from error
+    if at != end:
+        raise varints.BadVarint("a batch is longer or shorter than its records")
+    return found
+
+
+def sizes(records: Records) -> Ints:
+    """At most how many bytes each record takes in a batch, its prefix included."""
+    return records.ends - records.starts + 24
+
+
+def pack(records: Records, bounds: Sequence[int], codec: int = NONE) -> list[memoryview]:
+    """New batches of records bounds[0] to bounds[1], bounds[1] to bounds[2], ...: CreateTime, no identity, CRC not yet set."""
+    edges = np.array(bounds, np.int64)
+    firsts, counts = edges[:-1], np.diff(edges)
+    each = np.repeat(firsts, counts)
+    stamps = records.timestamps
+    delta = varints.zigzag(stamps - stamps[each])
+    number = varints.zigzag(np.arange(len(records), dtype=np.int64) - each)
+    delta_size, number_size = varints.sizes(delta), varints.sizes(number)
+    tails = records.ends - records.starts
+    length = varints.zigzag(_ATTRIBUTES + delta_size + number_size + tails)
+    length_size = varints.sizes(length)
+    # What goes before each tail; the first of each batch has room for the batch's header before that.
+    prefix = length_size + _ATTRIBUTES + delta_size + number_size
+    prefix[firsts] += HEADER.size
+    ends = np.cumsum(prefix)
+    front = np.zeros(int(ends[-1]), np.uint8)
+    at = ends - number_size
+    varints.write(front, at, number, number_size)
+    at -= delta_size
+    varints.write(front, at, delta, delta_size)
+    at -= length_size + _ATTRIBUTES
+    varints.write(front, at, length, length_size)
+    out = _interleave(front, ends - prefix, ends, records.data, records.starts, records.ends)
+    whole = np.cumsum(prefix + tails)
+    starts = whole[firsts] - (prefix + tails)[firsts]
+    last = np.maximum.reduceat(stamps, firsts)
+    return [
+        _batch(out[a:b], codec, n, first, most)
+        for a, b, n, first, most in zip(
+            starts.tolist(),
+            whole[edges[1:] - 1].tolist(),
+            counts.tolist(),
+            stamps[firsts].tolist(),
+            last.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _batch(data: memoryview, codec: int, count: int, first: int, most: int) -> memoryview:
+    """Fill in the header, and compress what follows it."""
+    if codec != NONE:
+        payload = compress(codec, data[HEADER.size :])
+        packed = bytearray(HEADER.size + len(payload))
+        packed[HEADER.size :] = payload
+        data = memoryview(packed)
+    _HEAD.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, first, most, -1, -1, -1, count)
+    return data
+
+
+def _interleave(front: Data, a: Ints, b: Ints, data: Data, c: Ints, d: Ints) -> memoryview:
+    """front[a0:b0] data[c0:d0] front[a1:b1] data[c1:d1] ... in one piece of memory."""
+    count = len(a)
+    low, high = int(c.min()), int(d.max())
+    if high - low + len(front) > _MAX_DATA:
+        raise CorruptBatch("more than 2 GB of records at once")
+    joined = np.concatenate([data[low:high], front])
+    # Arrow's slices lie end to end, so what is between two tails is a slice too, which nobody takes.
+    edges = np.empty(3 * count + 1, np.int32)
+    edges[0 : 2 * count : 2] = c - low
+    edges[1 : 2 * count : 2] = d - low
+    edges[2 * count : 3 * count] = a + (high - low)
+    edges[3 * count] = len(joined)
+    slices = pa.Array.from_buffers(pa.binary(), 3 * count, [None, pa.py_buffer(edges), pa.py_buffer(joined)])
+    order = np.empty(2 * count, np.int32)
+    order[0::2] = np.arange(2 * count, 3 * count)
+    order[1::2] = np.arange(0, 2 * count, 2)
+    return memoryview(pc.take(slices, pa.array(order), boundscheck=False).buffers()[2])
