@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.stream.lanes import committed, goes_as_is, why_not_as_is
-from mirrormaker.wire.batch import Batch, CorruptBatch, split
+from mirrormaker.stream.lanes import committed, goes_as_is
+from mirrormaker.wire.batch import Batch, CorruptBatch
+from mirrormaker.wire.compression import LZ4, NONE, ZSTD
 
 from .strategies import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
 
 RECORD = Record(0, b"key", b"value")
+LONG = Record(0, b"key", b"value" * 100)  # compression makes it smaller, so it is used
 
 
 def data(offset: int, producer: int, *, transactional: bool = True, count: int = 1) -> Written:
@@ -30,7 +32,7 @@ def data(offset: int, producer: int, *, transactional: bool = True, count: int =
 
 def mirrored(log: list[Written], aborted: list[tuple[int, int]]) -> list[int]:
     """The offsets of the batches that count as data."""
-    batches = list(split(memoryview(b"".join(b.data for b in log))))
+    batches = [Batch(memoryview(b.data)) for b in log]
     return [batch.base_offset for batch, is_data in committed(batches, aborted) if is_data]
 
 
@@ -129,30 +131,37 @@ def test_a_marker_that_is_cut_short_is_refused(kept: int) -> None:
 # -- as it is
 
 
-def as_is(written: Written, max_bytes: int = 1 << 20) -> str:
-    (batch,) = split(memoryview(written.data))
-    reason = why_not_as_is(batch, max_bytes)
-    assert goes_as_is(batch, max_bytes) is not bool(reason)
-    return reason
+def as_is(written: Written, max_bytes: int = 1 << 20, codec: int | None = None, *, takes_zstd: bool = True) -> bool:
+    return goes_as_is(Batch(memoryview(written.data)), max_bytes, codec, takes_zstd)
 
 
 def test_an_ordinary_batch_goes_as_it_is() -> None:
-    assert not as_is(data(5, -1, transactional=False, count=3))
+    assert as_is(data(5, -1, transactional=False, count=3))
 
 
 def test_a_batch_of_exactly_the_allowed_size_goes_as_it_is() -> None:
     written = data(0, 1)
-    assert not as_is(written, len(written.data))
-    assert f"max.message.bytes of {len(written.data) - 1}" in as_is(written, len(written.data) - 1)
+    assert as_is(written, len(written.data))
+    assert not as_is(written, len(written.data) - 1)
 
 
 def test_a_batch_with_gaps_must_be_unpacked() -> None:
     holes = bytearray(data(0, 1, count=3).data)
     struct.pack_into(">i", holes, 57, 2)  # three offsets, two records
-    (batch,) = split(memoryview(holes))
-    assert not goes_as_is(batch, 1 << 20)
-    assert "compaction" in why_not_as_is(batch, 1 << 20)
+    assert not goes_as_is(Batch(memoryview(holes)), 1 << 20, None)
 
 
 def test_append_times_of_the_source_must_be_unpacked() -> None:
-    assert "LogAppendTime" in as_is(write_batch([RECORD], attributes=0x08))
+    assert not as_is(write_batch([RECORD], attributes=0x08))
+
+
+def test_another_compression_than_the_wanted_one_must_be_unpacked() -> None:
+    assert as_is(write_batch([LONG], codec=LZ4), codec=LZ4)
+    assert not as_is(write_batch([LONG], codec=LZ4), codec=NONE)
+    assert as_is(write_batch([RECORD]), codec=NONE)
+
+
+def test_zstd_must_be_unpacked_for_a_target_that_does_not_know_it() -> None:
+    assert as_is(write_batch([LONG], codec=ZSTD))
+    assert not as_is(write_batch([LONG], codec=ZSTD), takes_zstd=False)
+    assert as_is(write_batch([LONG], codec=LZ4), takes_zstd=False)

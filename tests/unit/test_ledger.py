@@ -151,7 +151,7 @@ def test_a_position_survives_the_way_to_a_stream_and_back(position: Position) ->
 
 def test_a_position_advances_one_target_partition_at_a_time() -> None:
     both = replace(SAMPLE, cuts=(Cut(0, 1, 2), Cut(1, 3, 4)))
-    further = both.advanced(2000, 6, Cut(1, 30, 40))
+    further = both.advanced(2000, 6, [Cut(1, 30, 40)])
     assert (further.offset, further.leader_epoch) == (2000, 6)
     assert (further.cut(0), further.cut(1)) == (Cut(0, 1, 2), Cut(1, 30, 40))
     assert len(further.cuts) == 2

@@ -134,16 +134,14 @@ def test_a_number_that_is_none_is_named(option: Option) -> None:
     assert "see mirrormaker run --help" in message
 
 
-@pytest.mark.parametrize("option", [o for o in OPTIONS if not o.built], ids=lambda o: o.names[0])
-def test_what_is_not_built_yet_is_refused_by_name(option: Option) -> None:
-    assert refusal(*MINIMAL, option.names[0], "x") == f"{option.names[0]} is not built yet: remove it"
-
-
-def test_going_on_after_a_refused_record_is_not_built_yet() -> None:
-    assert refusal(*MINIMAL, "--abort.on.send.failure", "false") == (
-        "--abort.on.send.failure false is not built yet: remove it"
-    )
+def test_what_happens_to_a_refused_record_is_for_the_user_to_say() -> None:
     assert "must be true or false" in refusal(*MINIMAL, "--abort.on.send.failure=maybe")
+    assert "--abort.on.send.failure false" in refusal(*MINIMAL, "--undelivered.file=x")
+
+
+@pytest.mark.parametrize("option", ["--message.handler", "--rebalance.listener"])
+def test_arguments_need_something_that_takes_them(option: str) -> None:
+    assert "arguments of what?" in refusal(*MINIMAL, f"{option}.args", "x")
 
 
 @pytest.mark.parametrize("pair", ["a=b", "spark.a", "=b", ""])

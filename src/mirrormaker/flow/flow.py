@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 from pyspark.sql import SparkSession
@@ -23,14 +24,16 @@ from mirrormaker.flow import epoch
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
-from mirrormaker.flow.ledger import rows, unpack
+from mirrormaker.flow.ledger import fits, rows, unpack
 from mirrormaker.flow.membership import Membership, NotMember
-from mirrormaker.flow.opening import Opening, offsets
+from mirrormaker.flow.opening import Opening, Routing, offsets
 from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.topics import Filter, Judge, ensure
+from mirrormaker.flow.undelivered import Undelivered
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Identity, Position
+from mirrormaker.stream.trouble import SAME_PLACE
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.connection import UnsupportedRequest
@@ -56,6 +59,7 @@ class Wiring:
     spark: Callable[[], Awaitable[SparkSession]]  # the running one, or a new one if it has died
     desk: Desk
     say: Callable[[str], None]
+    listener: Any = None  # a kafka.ConsumerRebalanceListener, or what looks like one
 
 
 class Flow:
@@ -66,8 +70,10 @@ class Flow:
         self.options, self.say = wiring.options, wiring.say
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
         self.membership = Membership(self.source, settings, instance_id)
-        self.opening = Opening(self.source, self.target, settings, self.options.accept_new_target, self.say)
-        then = Consequences(lambda reason: self._fail(MirrorError(reason)), self._needs_numbers, self._commit_soon)
+        routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
+        self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
+        then = Consequences(self._refused, self._needs_numbers, self._commit_soon)
+        self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
@@ -168,6 +174,7 @@ class Flow:
         grow = {h.position.topic for h in self.roster if self._was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)
+        self._see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
         if any(known.get(t.name, len(t.partitions)) != len(t.partitions) for t in chosen):
             self.membership.rebalance()
@@ -176,7 +183,21 @@ class Flow:
         """Did source and target have the same number of partitions, before one side grew?"""
         topic = self.target.topics.get(position.topic)
         count = len(topic.partitions) if topic else -1
-        return count == position.target_partitions and position.partition < count
+        alike = topic is not None and position.fingerprint == self.opening.fingerprint(position.topic, False)
+        return alike and count == position.target_partitions and position.partition < count
+
+    def _see_to_partitions(self) -> None:
+        """Where the numbers of partitions have become equal, or are no longer, records go elsewhere from now on."""
+        for holding in self.roster:
+            topic = holding.position.topic
+            known = topic in self.source.topics and topic in self.target.topics
+            if not known or holding.stopped or holding.renumber:
+                continue
+            with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
+                if self.opening.by_key(topic) != holding.position.by_key:
+                    here, there = self._counts(topic)
+                    holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
+                    self.roster.recall(holding)
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -198,9 +219,19 @@ class Flow:
                 keys = self._assigned.get_nowait()
             held = set(self.roster.holdings)
             await self._let_go(held - keys)
+            self._tell_listener("on_partitions_revoked", held - keys)
             await self._take_up(set(keys - held))
+            self._tell_listener("on_partitions_assigned", keys - held)
             self.roster.plan()
             self.ready.set()
+
+    def _tell_listener(self, what: str, keys: Iterable[Key]) -> None:
+        """A listener only listens: what it does wrong is said, and changes nothing."""
+        if self.wiring.listener is not None:
+            try:
+                getattr(self.wiring.listener, what)({TopicPartition(*key) for key in keys})
+            except Exception as error:
+                self.say(f"the rebalance listener's {what} raised {type(error).__name__}: {error}")
 
     async def _let_go(self, keys: set[Key]) -> None:
         """What belongs to another process now: finish, commit, forget."""
@@ -229,10 +260,10 @@ class Flow:
         if self.first_start is None:
             self.first_start = first_start
         await self._grow_as_before(keys, committed)
-        mirrored = {k for k in keys if self._counts(k[0])[0] == self._counts(k[0])[1]}
-        for key in keys - mirrored:
-            self.roster.holdings[key] = self._cannot_be(key)
+        mirrored = self._that_can_be(keys)
         old, new = await self.opening.positions(mirrored, committed, first_start)
+        for position in [*old, *new]:
+            fits(position)
         if new:
             await self._patiently(lambda: self.membership.commit(rows(new)))
         for clean, positions in ((False, old), (True, new)):
@@ -253,15 +284,23 @@ class Flow:
     def _counts(self, topic: str) -> tuple[int, int]:
         return len(self.source.topics[topic].partitions), len(self.target.topics[topic].partitions)
 
-    def _cannot_be(self, key: Key) -> Holding:
-        here, there = self._counts(key[0])
-        reason = (
-            f"{key[0]}-{key[1]} is not mirrored: the source topic has {here} partitions and the target's {there},"
-            " and partitioning by key is not built yet"
-        )
-        self.say(reason)
-        nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", there, ())
-        return Holding(nowhere, clean=True, committed=nowhere, stopped=reason, state="stopped")
+    def _that_can_be(self, keys: set[Key]) -> set[Key]:
+        """All of them, or the mirror does not start; later on, one topic's trouble is its own."""
+        refused: dict[str, str] = {}
+        for topic in {topic for topic, _ in keys}:
+            try:
+                self.opening.by_key(topic)
+            except PartitionError as error:
+                if not self.ready.is_set():
+                    raise
+                refused[topic] = str(error)
+                self.say(refused[topic])
+        for key in keys:
+            if key[0] in refused:
+                nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", self._counts(key[0])[1], ())
+                stopped = Holding(nowhere, clean=True, committed=nowhere, stopped=refused[key[0]], state="stopped")
+                self.roster.holdings[key] = stopped
+        return {key for key in keys if key[0] not in refused}
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
@@ -273,13 +312,37 @@ class Flow:
 
     # -- consequences of reports
 
-    def _needs_numbers(self, holding: Holding, where: int, reason: str) -> None:
-        self._start(self._renumber(holding, where, reason))
+    def _refused(self, holding: Holding, offset: int, cause: str, reason: str) -> None:
+        """A record that can never be delivered: the end, or a line in a file."""
+        if self.options.abort_on_send_failure:
+            holding.given, holding.stopped = False, reason
+            self._fail(MirrorError(reason))
+        elif holding.position.offset < offset:  # something before it is not through yet: it will be met again
+            holding.given = False
+            self.roster.give()
+        else:
+            try:
+                self.undelivered.write(*holding.position.key, offset, cause)
+            except OSError as error:
+                self._fail(MirrorError(f"{self.undelivered.path} cannot be written: {error.strerror}; {reason}"))
+                return
+            self.say(f"{reason} (written to {self.undelivered.path})")
+            self._start(
+                self._renumber(holding, SAME_PLACE, f"the record at offset {offset} was given up", [], offset + 1)
+            )
 
-    async def _renumber(self, holding: Holding, where: int, reason: str) -> None:
+    def _needs_numbers(self, holding: Holding, where: int, reason: str, topics: list[str]) -> None:
+        self._start(self._renumber(holding, where, reason, topics))
+
+    async def _renumber(
+        self, holding: Holding, where: int, reason: str, topics: list[str], at: int | None = None
+    ) -> None:
         """Other records follow than the numbers were meant for: commit a new identity, then go on."""
+        holding.renumber = ""
+        before = holding.position if at is None else replace(holding.position, offset=at)
         try:
-            position, lost = await self._patiently(lambda: self.opening.go_on(holding.position, where, reason))
+            position, lost = await self._patiently(lambda: self.opening.go_on(before, where, reason, topics))
+            fits(position)
         except PartitionError as error:
             holding.stopped = str(error)
             self.say(holding.stopped)
@@ -361,6 +424,10 @@ class Flow:
             fetch_max_bytes=settings.fetch_max_bytes,
             partition_fetch_bytes=settings.partition_fetch_bytes,
             identity_expiration_ms=self._expiration_ms,
+            batch_bytes=target.batch_bytes,
+            codec=target.codec,
+            partition_by=target.partition_by,
+            handler=options.message_handler,
         )
 
     # -- the end

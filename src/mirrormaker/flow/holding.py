@@ -20,12 +20,14 @@ class Holding:
     releasing: bool = False
     revoked: bool = False
     stopped: str = ""  # why it cannot be mirrored any further
+    renumber: str = ""  # why it must get new numbers as soon as its stream has let go
     end: int = -1  # the source's high watermark, as last fetched
     goal: int | None = None  # with --exit.when.caught.up: mirrored to here means done
     state: str = "waiting"
     note: str = ""
     records: int = 0
     bytes: int = 0
+    lanes: tuple[int, int] = (0, 0)  # batches that went as they were, and batches packed anew, by its present stream
     committed_bytes: int = 0
     load: float = 0.0  # bytes/s, smoothed
     _last: tuple[int, int] = field(default=(0, 0))  # what the stream had counted when it last reported

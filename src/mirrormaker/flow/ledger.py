@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mirrormaker.errors import LedgerError
 from mirrormaker.stream.position import Cut, Identity, Position
@@ -33,9 +34,16 @@ def pack(position: Position) -> str:
             len(cluster),
         )
     )
-    data += cluster + varint(len(position.cuts))
-    for cut in position.cuts:
-        data += varint(cut.partition) + varint(cut.sequence) + varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
+    data += cluster
+    topics = sorted({cut.topic for cut in position.cuts} - {""})
+    for topic in ("", *topics):
+        if topic:
+            data += varint(len(topic.encode())) + topic.encode()
+        cuts = [cut for cut in position.cuts if cut.topic == topic]
+        data += varint(len(cuts))
+        for cut in cuts:
+            data += varint(cut.partition) + varint(cut.sequence)
+            data += varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
     number = int.from_bytes(b"\1" + data, "big")
     chars = []
     while number:
@@ -48,6 +56,11 @@ def pack(position: Position) -> str:
             f" more than a committed offset can carry ({len(text)} characters of {MAX_METADATA})"
         )
     return text
+
+
+def fits(position: Position) -> None:
+    """Refuse what could not be committed once its numbers have grown."""
+    pack(replace(position, cuts=tuple(Cut(c.partition, 2**31 - 1, c.offset + 2**40, c.topic) for c in position.cuts)))
 
 
 def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position | None:
@@ -77,10 +90,14 @@ def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
     reader = Reader(memoryview(data), True)
     reader.at = _HEAD.size
     cluster = bytes(reader.slice(size)).decode()
-    cuts = []
-    for _ in range(reader.varint()):
-        number, sequence, low, high = reader.varint(), reader.varint(), reader.varint(), reader.varint()
-        cuts.append(Cut(number, sequence, high << 28 | low))
+    cuts, topic = [], ""
+    while True:
+        for _ in range(reader.varint()):
+            number, sequence, low, high = reader.varint(), reader.varint(), reader.varint(), reader.varint()
+            cuts.append(Cut(number, sequence, high << 28 | low, topic))
+        if reader.at == len(data):
+            break
+        topic = bytes(reader.slice(reader.varint())).decode()
     return Position(
         topic=topic,
         partition=partition,

@@ -25,6 +25,7 @@ from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
+from mirrormaker.stream.handler import load_handler, load_listener
 
 
 class Mirror:
@@ -33,6 +34,8 @@ class Mirror:
     def __init__(self, options: RunOptions, sources: list[SourceSettings], target: TargetSettings) -> None:
         self.options, self.sources, self.target = options, sources, target
         self.filter = Filter.of(options.include, options.exclude)
+        self.handler = load_handler(*options.message_handler) if options.message_handler else None
+        self.listener = load_listener(*options.rebalance_listener) if options.rebalance_listener else None
         self.flows: list[Flow] = []
         self.desk = Desk()
         self.directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
@@ -47,7 +50,9 @@ class Mirror:
 
     async def run(self) -> int:
         """Mirror; the result is the exit code."""
-        wiring = Wiring(self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say)
+        wiring = Wiring(
+            self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say, self.listener
+        )
         host = "127.0.0.1" if (self.options.spark_master or "local").startswith("local") else _driver_host()
         await self.desk.open(host if host == "127.0.0.1" else "0.0.0.0", host)
         for number, settings in enumerate(self.sources):
@@ -156,12 +161,11 @@ class Mirror:
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = self.flows[0]
         place = self.options.spark_master or "this machine"
-        exact = self.target.acks == -1
-        why = (
-            "acks=all, one producer identity per source partition"
-            if exact
-            else "acks=1: an acknowledged record can be lost"
-        )
+        exact, why = True, "acks=all, one producer identity per source partition"
+        if self.target.acks != -1:
+            exact, why = False, "acks=1: an acknowledged record can be lost"
+        elif self.handler is not None and not self.handler.is_deterministic:
+            exact, why = False, "the message handler declares that it is not deterministic"
         out += [
             f"target     {self.target.endpoint} (cluster {flow.target.id})",
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
@@ -200,6 +204,9 @@ class Mirror:
                 f"mirrored {snapshot.records:,} records, {snapshot.bytes / 1e6:,.1f} MB in {duration(seconds)};"
                 f" lag {snapshot.lag:,}"
             )
+        for flow in self.flows:
+            if flow.undelivered.count:
+                self.display.say(f"{flow.undelivered.count:,} records could not be delivered: {flow.undelivered.path}")
         for text in lost:
             self.display.say(f"lost: {text}")
         for text in stopped:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from zlib import crc32
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, LeaderNotAvailableError
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirrormaker.errors import ClusterError, LedgerError, PartitionError
 from mirrormaker.flow.ledger import unpack
 from mirrormaker.settings.clients import SourceSettings
-from mirrormaker.stream.cursor import FROM_THE_START, OUT_OF_RANGE
 from mirrormaker.stream.identity import Channel, NumbersBroken
-from mirrormaker.stream.position import Cut, Identity, Position
+from mirrormaker.stream.position import Cut, Identity, Place, Position
 from mirrormaker.stream.resume import read_back
+from mirrormaker.stream.trouble import FROM_THE_START, OUT_OF_RANGE
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
 
@@ -26,16 +27,48 @@ _RETRIES = 100  # times 0.2 s: a new cluster has no producer ids to give for its
 _AT_ONCE = 50  # identities asked for side by side
 
 
+@dataclass(frozen=True)
+class Routing:
+    """What decides where records go, besides the number of partitions."""
+
+    path: str  # of the file that says it
+    partition_by: str | None
+    handler: tuple[str, str | None] | None
+
+
 class Opening:
     """Turns assigned partitions into positions."""
 
     def __init__(
-        self, source: Cluster, target: Cluster, settings: SourceSettings, accept_new_target: bool, say: Say
+        self,
+        source: Cluster,
+        target: Cluster,
+        settings: SourceSettings,
+        routing: Routing,
+        accept_new_target: bool,
+        say: Say,
     ) -> None:
-        self.source, self.target, self.settings = source, target, settings
+        self.source, self.target, self.settings, self.routing = source, target, settings, routing
         self.accept_new_target = accept_new_target
         self.say = say
-        self.fingerprint = int(settings.read_committed)
+
+    def by_key(self, topic: str) -> bool:
+        """Do the topic's records go where their keys say, or to the partition of the same number?"""
+        here, there = (len(cluster.topics[topic].partitions) for cluster in (self.source, self.target))
+        if self.routing.partition_by == "same" and there < here:
+            raise PartitionError(
+                f"{topic} has {here} partitions on the source and {there} on the target: with partition.by=same"
+                f" ({self.routing.path}) some would have nowhere to go; add partitions on the target, or partition by key"
+            )
+        return here != there if self.routing.partition_by is None else self.routing.partition_by == "key"
+
+    def fingerprint(self, topic: str, by_key: bool) -> int:
+        """Of what decides which number a record gets."""
+        committed, handler = self.settings.read_committed, self.routing.handler
+        if not by_key and handler is None:
+            return int(committed)
+        partitions = len(self.target.topics[topic].partitions) if by_key else 0
+        return crc32(repr((committed, partitions, self.routing.partition_by, handler)).encode()) | 2
 
     async def positions(
         self, keys: Iterable[Key], committed: dict[Key, tuple[int, str]], first_start: bool
@@ -84,27 +117,39 @@ class Opening:
                 f"{known.topic} was deleted and created again on the target: {name} goes on at offset {known.offset}"
             )
             return known.offset
-        if known.fingerprint != self.fingerprint:
+        by_key = self.by_key(known.topic)
+        if known.fingerprint != self.fingerprint(known.topic, by_key):
             await self._say_what_doubles(known)
             return known.offset
-        return known
+        return replace(known, by_key=by_key)
 
     async def _say_what_doubles(self, known: Position) -> None:
         """Other settings number the records differently: what the target holds past the ledger entry comes again."""
-        channel = Channel(known.identity, known.cut(known.partition))
-        try:
-            present, _ = await read_back(self.target, known.topic, channel)
-        except NumbersBroken:
-            present = -1
+        present = 0
+        for cut in known.cuts:
+            if cut.topic and cut.topic not in self.target.topics:
+                await self.target.refresh([cut.topic])
+            try:
+                found, _ = await read_back(self.target, cut.topic or known.topic, Channel(known.identity, cut))
+                present += found
+            except (NumbersBroken, LeaderNotAvailableError):
+                present = -1
+                break
         if present:
             count = "some" if present < 0 else str(present)
             self.say(
-                f"{known.topic}-{known.partition}: isolation.level was changed after an unclean stop;"
-                f" {count} records from offset {known.offset} on are mirrored a second time"
+                f"{known.topic}-{known.partition}: what decides the numbering (isolation.level, partitions, partition.by or the"
+                f" message handler) was changed after an unclean stop; {count} records from offset {known.offset} on are"
+                " mirrored a second time"
             )
 
-    async def start_anew(self, wanted: dict[Key, int | None], first_start: bool) -> list[Position]:
-        """Positions under new identities, at the given offsets; None means where the settings say."""
+    async def start_anew(
+        self, wanted: dict[Key, int | None], first_start: bool, others: Iterable[str] = ()
+    ) -> list[Position]:
+        """Positions under new identities, at the given offsets; None means where the settings say.
+
+        `others` are topics that a message handler sends to.
+        """
         if not wanted:
             return []
         unknown = [key for key, offset in wanted.items() if offset is None]
@@ -116,8 +161,12 @@ class Opening:
             )
         when = LATEST if first_start and reset == "latest" else EARLIEST
         starts = await offsets(self.source, unknown, when, self.settings.read_committed)
+        for name in others:
+            await self._find(name)
+        by_key = {topic: self.by_key(topic) for topic, _ in wanted}
+        places = {key: self._places(key, by_key[key[0]], others) for key in wanted}
         # Not the log end: what is not replicated may vanish, and our first record would then lie before the cut.
-        ends = await offsets(self.target, wanted, LATEST)
+        ends = await offsets(self.target, {(t or key[0], p) for key, found in places.items() for t, p in found}, LATEST)
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(key: Key, offset: int | None) -> Position:
@@ -133,14 +182,37 @@ class Opening:
                 target_cluster=self.target.id,
                 target_topic_id=topic_id(self.target, key[0]),
                 target_partitions=len(self.target.topics[key[0]].partitions),
-                cuts=(Cut(key[1], 0, ends[key]),),
-                fingerprint=self.fingerprint,
+                cuts=tuple(Cut(p, 0, ends[t or key[0], p], t) for t, p in places[key]),
+                fingerprint=self.fingerprint(key[0], by_key[key[0]]),
+                by_key=by_key[key[0]],
             )
 
         return list(await asyncio.gather(*(one(key, offset) for key, offset in wanted.items())))
 
-    async def go_on(self, position: Position, offset: int, reason: str) -> tuple[Position, str]:
+    def _places(self, key: Key, by_key: bool, others: Iterable[str]) -> list[Place]:
+        """The target partitions that this source partition may write to."""
+        if not by_key and self.routing.handler is None:
+            return [("", key[1])]
+        names = {"": key[0]} | {name: name for name in others}
+        return [(short, p) for short, name in names.items() for p in sorted(self.target.topics[name].partitions)]
+
+    async def _find(self, topic: str) -> None:
+        """A topic that only a message handler knows of; where brokers create topics on demand, they do so now."""
+        for _ in range(_RETRIES):
+            await self.target.refresh([topic], create=True)
+            found = self.target.topics.get(topic)
+            if found and all(self.target.leader(topic, p) for p in found.partitions):
+                return
+            await asyncio.sleep(0.2)
+        raise PartitionError(
+            f"the message handler sends to {topic}, which is not on {self.target.endpoint}: create it there first"
+        )
+
+    async def go_on(
+        self, position: Position, offset: int, reason: str, others: Iterable[str] = ()
+    ) -> tuple[Position, str]:
         """The same partition under a new identity where its numbers no longer fit, and the range that is lost, if any."""
+        others = {*others, *(cut.topic for cut in position.cuts)} - {""}
         name, key = f"{position.topic}-{position.partition}", position.key
         await self.source.refresh([position.topic])
         await self.target.refresh([position.topic])
@@ -161,7 +233,7 @@ class Opening:
         elif offset == FROM_THE_START:
             at = start
         self.say(f"{name}: {reason}; going on at source offset {at}")
-        (new,) = await self.start_anew({key: at}, False)
+        (new,) = await self.start_anew({key: at}, False, sorted(others))
         return replace(new, leader_epoch=position.leader_epoch if at == position.offset else -1), lost
 
 

@@ -12,6 +12,7 @@ from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.plan import moves, spread
 from mirrormaker.stream.position import Position
+from mirrormaker.stream.trouble import SAME_PLACE
 
 Key = tuple[str, int]
 
@@ -24,8 +25,8 @@ _NAMED = 3  # partitions that a line about many of them names
 class Consequences:
     """What the flow does about a report."""
 
-    refused: Callable[[str], None]
-    renumber: Callable[[Holding, int, str], None]
+    refused: Callable[[Holding, int, str, str], None]
+    renumber: Callable[[Holding, int, str, list[str]], None]
     commit_soon: Callable[[], None]
 
 
@@ -134,6 +135,7 @@ class Roster:
             holding.position = position
         holding.count(part["records"], part["bytes"])
         holding.end = max(holding.end, part["end"])
+        holding.lanes = tuple(part["lanes"])
         if part["note"] and part["note"] != holding.note:
             self._waits[part["note"]].append(holding)
         elif holding.note and not part["note"] and part["state"] == "flowing":
@@ -150,15 +152,18 @@ class Roster:
         self._note(holding, part)
         holding.handed_over()
         holding.clean = part["clean"]
-        if part.get("undeliverable"):
-            holding.stopped = part["reason"]
-            self.then.refused(part["reason"])
+        if "undeliverable" in part:
+            holding.given = True  # nobody's turn until it is clear what happens to it
+            self.then.refused(holding, part["undeliverable"], part["cause"], part["reason"])
         elif part.get("stopped"):
             holding.stopped = part["reason"]
             self.say(part["reason"])
         elif "renumber" in part:
             holding.given = True  # nobody's turn until it has new numbers
-            self.then.renumber(holding, part["renumber"], part["reason"])
+            self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
+        elif holding.renumber and not holding.revoked:
+            holding.given = True
+            self.then.renumber(holding, SAME_PLACE, holding.renumber, [])
         else:
             self.give()
 

@@ -21,7 +21,6 @@ class Option:
     default: Any = None
     kind: type = str
     repeated: bool = False
-    built: bool = True
     group: str = "what to mirror"
 
     @property
@@ -56,8 +55,25 @@ OPTIONS = (
     Option(("--offset.commit.interval.ms",), "how often positions are committed to the source group", "MS", 1000, int, group="how"),
     Option(
         ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"),
-        "stop with exit 1 when the target refuses a record for good; false is not built yet", "[true|false]", "true", group="how",
+        "a record that the target will never take: true stops with exit 1; false writes it down and goes on", "[true|false]",
+        "true", group="how",
     ),
+    Option(
+        ("--undelivered.file",),
+        "where records are written down that could not be delivered, as JSON lines: topic, partition, offset, cause"
+        " (default: undelivered-GROUP.jsonl here)", "FILE", group="how",
+    ),
+    Option(
+        ("--message.handler",),
+        "a Python function or class that changes, drops or fans out records on their way (see docs/handlers.md)",
+        "MODULE:NAME", group="how",
+    ),
+    Option(("--message.handler.args",), "a text for the handler's class", "ARGS", group="how"),
+    Option(
+        ("--consumer.rebalance.listener",), "a Python class that is told of partitions assigned and revoked", "MODULE:CLASS",
+        group="how",
+    ),
+    Option(("--rebalance.listener.args",), "a text for the listener's class", "ARGS", group="how"),
     Option(
         ("--accept.new.target",),
         "the group's positions belong to another target cluster: start there from the committed offsets", group="how",
@@ -74,11 +90,6 @@ OPTIONS = (
     Option(("--log.file",), "where Spark's own messages go (default: kept only while the mirror runs)", "FILE", group=_SHOWN),
     Option(("--new.consumer",), "accepted for old command lines; there is only one consumer", group=_LEGACY),
     Option(("--new.producer",), "accepted for old command lines; there is only one producer", group=_LEGACY),
-    Option(("--message.handler",), "not built yet", "NAME", built=False, group=_LEGACY),
-    Option(("--message.handler.args",), "not built yet", "ARGS", built=False, group=_LEGACY),
-    Option(("--consumer.rebalance.listener",), "not built yet", "NAME", built=False, group=_LEGACY),
-    Option(("--rebalance.listener.args",), "not built yet", "ARGS", built=False, group=_LEGACY),
-    Option(("--undelivered.file",), "not built yet", "FILE", built=False, group=_LEGACY),
 )  # fmt: skip
 
 EXAMPLES = """examples:
@@ -152,13 +163,14 @@ class RunOptions:
     spark_conf: tuple[tuple[str, str], ...]
     progress_interval: float
     log_file: str | None
+    abort_on_send_failure: bool = True
+    undelivered_file: str | None = None
+    message_handler: tuple[str, str | None] | None = None  # and its arguments
+    rebalance_listener: tuple[str, str | None] | None = None
 
 
 def check(args: argparse.Namespace) -> RunOptions:
-    """Refuse what is missing, contradictory or not built, before anything is started."""
-    for option in OPTIONS:
-        if not option.built and getattr(args, option.dest) is not None:
-            raise SettingError(f"{option.names[0]} is not built yet: remove it")
+    """Refuse what is missing or contradictory, before anything is started."""
     if not args.consumer_config:
         raise SettingError("--consumer.config FILE is missing: the property file of the source cluster")
     if not args.producer_config:
@@ -182,8 +194,17 @@ def check(args: argparse.Namespace) -> RunOptions:
     abort = str(args.abort_on_send_failure).lower()
     if abort not in ("true", "false"):
         raise SettingError(f"--abort.on.send.failure {abort}: this must be true or false")
-    if abort == "false":
-        raise SettingError("--abort.on.send.failure false is not built yet: remove it")
+    for name, needs in (
+        ("message_handler_args", "message_handler"),
+        ("rebalance_listener_args", "consumer_rebalance_listener"),
+    ):
+        if getattr(args, name) is not None and getattr(args, needs) is None:
+            option, other = (f"--{dest.replace('_', '.')}" for dest in (name, needs))
+            raise SettingError(f"{option} without {other}: arguments of what?")
+    if args.undelivered_file is not None and abort == "true":
+        raise SettingError(
+            "--undelivered.file is for --abort.on.send.failure false: otherwise the first such record ends the run"
+        )
     conf = []
     for pair in args.spark_conf:
         key, separator, value = pair.partition("=")
@@ -205,6 +226,14 @@ def check(args: argparse.Namespace) -> RunOptions:
         spark_conf=tuple(conf),
         progress_interval=args.progress_interval_ms / 1000,
         log_file=args.log_file,
+        abort_on_send_failure=abort == "true",
+        undelivered_file=args.undelivered_file,
+        message_handler=(args.message_handler, args.message_handler_args) if args.message_handler else None,
+        rebalance_listener=(
+            (args.consumer_rebalance_listener, args.rebalance_listener_args)
+            if args.consumer_rebalance_listener
+            else None
+        ),
     )
 
 

@@ -7,9 +7,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mirrormaker.stream.buffer import Frame
-from mirrormaker.stream.cursor import OUT_OF_RANGE, Cursor, Renumber, describe
-from mirrormaker.wire import fetch
-from mirrormaker.wire.batch import Batch, CorruptBatch, OldFormat, split
+from mirrormaker.stream.cursor import Cursor
+from mirrormaker.stream.intake import Fetched
+from mirrormaker.stream.trouble import OUT_OF_RANGE, Renumber, describe
+from mirrormaker.wire import fetch, messages
+from mirrormaker.wire.batch import CorruptBatch, split
 from mirrormaker.wire.cluster import error_for, raise_for
 from mirrormaker.wire.connection import Connection, ConnectionLost
 
@@ -62,9 +64,9 @@ class Fetcher:
                 frame = Frame(self.stream.buffer, len(data))
                 if not self.stream.buffer.is_full:
                     poll = self._poll()
-                for cursor, batches, aborted in deliveries:
+                for cursor, fetched, aborted in deliveries:
                     if cursor.flowing:
-                        cursor.accept(batches, aborted, frame)
+                        cursor.accept(fetched, aborted, frame)
                 frame.drop(0)
                 del deliveries, parts, data
                 if failed:
@@ -123,17 +125,15 @@ class Fetcher:
             [(*topic, wanted) for topic, wanted in topics.items()],
             max_wait_ms=work.fetch_max_wait_ms,
             min_bytes=work.fetch_min_bytes,
-            max_bytes=min(work.fetch_max_bytes, self.stream.buffer.room),
+            max_bytes=self.stream.room_to_fetch(),
             read_committed=work.read_committed,
         )
         self._polling = frozenset(cursor for cursor, _ in asked.values())
         return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
 
-    def _look_at(
-        self, parts: list[fetch.Fetched], asked: Asked
-    ) -> list[tuple[Cursor, list[Batch], list[tuple[int, int]]]]:
+    def _look_at(self, parts: list[fetch.Fetched], asked: Asked) -> list[tuple[Cursor, Fetched, list[tuple[int, int]]]]:
         """Find the batches, move each cursor's next offset past them, and count them as held."""
-        deliveries = []
+        deliveries: list[tuple[Cursor, Fetched, list[tuple[int, int]]]] = []
         for part in parts:
             cursor, lap = asked.get((part.topic, part.partition), (None, -1))
             if cursor is None or cursor.lap != lap:
@@ -157,19 +157,21 @@ class Fetcher:
             if not len(part.records):
                 continue
             try:
-                batches = list(split(part.records))
+                found = list(split(part.records))
             except CorruptBatch as error:
                 cursor.trouble(cursor.stops(cursor.expected, str(error)))
                 continue
-            except OldFormat as error:
-                cursor.trouble(cursor.stops(cursor.expected, f"{error} must be unpacked, and that is not built yet"))
-                continue
-            if not batches:
+            if not found:
                 # Old brokers cut a batch that is larger than the limit: without more room it would never come.
                 cursor.trouble(cursor.stops(cursor.expected, "its batch is larger than max.partition.fetch.bytes"))
                 continue
-            cursor.fetch_from = batches[-1].last_offset + 1, batches[-1].leader_epoch
-            deliveries.append((cursor, batches, list(part.aborted)))
+            last = found[-1]
+            if isinstance(last, memoryview):
+                cursor.fetch_from = messages.last_offset(last) + 1, -1
+            else:
+                batch = last[len(last) - 1]
+                cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
+            deliveries.append((cursor, found, list(part.aborted)))
         return deliveries
 
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:

@@ -47,7 +47,7 @@ class Channel:
 
     def __init__(self, identity: Identity, cut: Cut) -> None:
         self.identity = identity
-        self.partition = cut.partition
+        self.partition, self.topic = cut.partition, cut.topic
         self.sequence = cut.sequence  # of the next record that has not been acknowledged
         self.offset = cut.offset  # everything of ours that is not acknowledged lies at or behind it
         self.known = False  # an acknowledgement since the last trouble: the leader knows the identity
@@ -61,7 +61,7 @@ class Channel:
 
     @property
     def cut(self) -> Cut:
-        return Cut(self.partition, self.sequence, self.offset)
+        return Cut(self.partition, self.sequence, self.offset, self.topic)
 
     def may_send(self, old: bool, limit: int = MAX_IN_FLIGHT) -> bool:
         """May another batch go out now? `old`: its records are of an age at which a broker forgets who wrote them."""

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from mirrormaker.wire.batch import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, CorruptBatch
+from mirrormaker.wire.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, CorruptBatch
+from mirrormaker.wire.compression import ZSTD
 
 ABORT_MARKER = 0
 
 
-def goes_as_is(batch: Batch, max_bytes: int) -> bool:
-    """Would a stock broker take this batch without anyone unpacking it?"""
+def goes_as_is(batch: Batch, max_bytes: int, codec: int | None, takes_zstd: bool = True) -> bool:
+    """Would a stock broker take this batch without anyone unpacking it, and is it what the user wants?
+
+    Compaction leaves gaps in batches; LogAppendTime is the source broker's time, and a producer may not claim it.
+    """
     whole = batch.last_offset - batch.base_offset + 1 == batch.count
-    return whole and not batch.attributes & LOG_APPEND_TIME and len(batch.data) <= max_bytes
-
-
-def why_not_as_is(batch: Batch, max_bytes: int) -> str:
-    """What it would refuse."""
-    if batch.last_offset - batch.base_offset + 1 != batch.count:
-        return "compaction has left gaps in the batch"
-    if batch.attributes & LOG_APPEND_TIME:
-        return "its records carry the source broker's append time (LogAppendTime)"
-    if len(batch.data) > max_bytes:
-        return f"its {len(batch.data)} bytes are more than the target topic's max.message.bytes of {max_bytes}"
-    return ""
+    if not whole or batch.attributes & LOG_APPEND_TIME or len(batch.data) > max_bytes:
+        return False
+    number = batch.attributes & CODEC_MASK
+    return number == codec if codec is not None else takes_zstd or number != ZSTD
 
 
 def committed(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+Place = tuple[str, int]  # a target partition: topic ("" for the source topic's name) and number
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,11 @@ class Cut(NamedTuple):
     partition: int
     sequence: int
     offset: int
+    topic: str = ""  # where a message handler sends to; empty: the topic's own name
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
 
 
 @dataclass(frozen=True)
@@ -37,28 +45,29 @@ class Position:
     target_partitions: int
     cuts: tuple[Cut, ...]
     fingerprint: int = 0  # of what decides the numbering: changed settings must not reuse numbers
+    by_key: bool = False  # records go where their key says; otherwise to the partition of the same number
 
     @property
     def key(self) -> tuple[str, int]:
         return self.topic, self.partition
 
-    def cut(self, partition: int) -> Cut:
+    def cut(self, partition: int, topic: str = "") -> Cut:
         """The target partition's place; one that nothing was sent to yet starts at number 0."""
         for cut in self.cuts:
-            if cut.partition == partition:
+            if cut.place == (topic, partition):
                 return cut
-        return Cut(partition, 0, 0)
+        return Cut(partition, 0, 0, topic)
 
-    def advanced(self, offset: int, leader_epoch: int, cut: Cut) -> Position:
-        """The same partition further on: one target partition has moved."""
-        cuts = (cut, *(c for c in self.cuts if c.partition != cut.partition))
-        return replace(self, offset=offset, leader_epoch=leader_epoch, cuts=cuts)
+    def advanced(self, offset: int, leader_epoch: int, moved: Iterable[Cut]) -> Position:
+        """The same partition further on: some target partitions have moved."""
+        cuts = {cut.place: cut for cut in self.cuts} | {cut.place: cut for cut in moved}
+        return replace(self, offset=offset, leader_epoch=leader_epoch, cuts=tuple(cuts.values()))
 
     def to_json(self) -> dict[str, Any]:
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "identity": [self.identity.producer_id, self.identity.epoch],
-            "cuts": [[c.partition, c.sequence, c.offset] for c in self.cuts],
+            "cuts": [list(cut) for cut in self.cuts],
         }
 
     @classmethod
@@ -72,5 +81,5 @@ class Position:
 
 _PLAIN = (
     "topic", "partition", "offset", "leader_epoch", "topic_id", "target_cluster",
-    "target_topic_id", "target_partitions", "fingerprint",
+    "target_topic_id", "target_partitions", "fingerprint", "by_key",
 )  # fmt: skip

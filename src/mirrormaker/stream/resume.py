@@ -5,40 +5,39 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from crc32c import crc32c
 from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
 from mirrormaker.stream.position import Identity
 from mirrormaker.wire import fetch
-from mirrormaker.wire.batch import Batch, split
+from mirrormaker.wire.batch import Batch, Batches, split
 from mirrormaker.wire.cluster import Cluster, raise_for
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.records import Records, unpack
 
 _SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
+_SCAN_UNPACKED = 1 << 30  # of the last batch found: our own, so no larger than what was sent
 _POLL = 0.02  # seconds between looks at a high watermark that has not reached the log end
 
 
 @dataclass(frozen=True)
 class Found:
-    """The last of our batches on the target: what the source must show at the same place."""
+    """The last of our records on the target: what the source must show at the same place.
 
-    count: int
-    codec: str
-    max_timestamp: int
+    Key, value and headers alone: the target may have given it another timestamp, and compressed it anew.
+    """
+
+    size: int
     checksum: int
 
     @classmethod
-    def of(cls, batch: Batch) -> Found:
-        return cls(batch.count, batch.codec, batch.max_timestamp, batch.payload_checksum())
-
-    def differs_from(self, other: Found) -> bool:
-        """Payloads are comparable only if the target's broker has not compressed them anew."""
-        if (self.count, self.max_timestamp) != (other.count, other.max_timestamp):
-            return True
-        return self.codec == other.codec and self.checksum != other.checksum
+    def of(cls, records: Records, index: int) -> Found:
+        tail = records.tail(index)
+        return cls(len(tail), crc32c(tail))
 
 
 async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int, Found | None]:
@@ -56,7 +55,7 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
     beheaded = start > channel.offset
     start = max(start, channel.offset)
     seen: list[Seen] = []
-    last: Found | None = None
+    last: Batch | None = None
     while start < end:
         batches = await _fetch(target, topic, channel.partition, start)
         for batch in batches:
@@ -68,15 +67,23 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
                         batch.base_sequence, batch.last_sequence, batch.count,
                     )
                 )  # fmt: skip
-                last = Found.of(batch)
-        if not batches:
+                last = batch
+        if not batches:  # or only messages of an older format, which nobody writes any more
             raise NotLeaderForPartitionError(
                 f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
             )
         start = batches[-1].last_offset + 1
     if beheaded and not seen:
         seen = await _remembered(target, topic, channel, end)
-    return channel.resume(seen, beheaded=beheaded), last
+    return channel.resume(seen, beheaded=beheaded), _last_record(last) if last is not None else None
+
+
+def _last_record(batch: Batch) -> Found | None:
+    """Unless compaction has removed it: then nothing can be compared."""
+    records = unpack(Batches.of(batch), _SCAN_UNPACKED)
+    if not len(records) or records.offsets[-1] != batch.last_offset:
+        return None
+    return Found.of(records, -1)
 
 
 async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -> list[Seen]:
@@ -133,4 +140,4 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
     if not found:
         raise BadFrame(f"the answer does not speak of {topic}-{partition}")
     raise_for(found[0].error)
-    return list(split(found[0].records))
+    return [batch for run in split(found[0].records) if isinstance(run, Batches) for batch in run]

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrormaker.stream.cursor import Cursor
+from mirrormaker.stream.outlet import Outlet
 from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import error_for
 from mirrormaker.wire.codec import BadFrame
@@ -23,17 +23,17 @@ class Sender:
 
     def __init__(self, stream: Stream, node: int, lane: int) -> None:
         self.stream, self.node, self.lane = stream, node, lane
-        self.ready: dict[Cursor, None] = {}  # cursors with batches that may go out, in turn
-        self._under_way: deque[tuple[float, list[Cursor]]] = deque()
+        self.ready: dict[Outlet, None] = {}  # those with batches that may go out, in turn
+        self._under_way: deque[tuple[float, list[Outlet]]] = deque()
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    def offer(self, cursor: Cursor) -> None:
-        self.ready[cursor] = None
+    def offer(self, outlet: Outlet) -> None:
+        self.ready[outlet] = None
         self.pump()
 
-    def forget(self, cursor: Cursor) -> None:
-        self.ready.pop(cursor, None)
+    def forget(self, outlet: Outlet) -> None:
+        self.ready.pop(outlet, None)
 
     def pump(self) -> None:
         """Send as long as the broker's window is open and the kernel takes it."""
@@ -51,38 +51,40 @@ class Sender:
         """One request: one batch of each partition that has one, as far as they fit."""
         work = self.stream.work
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
-        topics: dict[tuple[str, bytes], list[tuple[int, Part]]] = {}
-        cursors: list[Cursor] = []
+        topics: dict[tuple[str, bytes], dict[int, Part]] = {}
+        outlets: list[Outlet] = []
         room = 1 << 62  # the first batch goes whatever its size
-        for cursor in list(self.ready):
-            entry = cursor.next_batch(limit, room) if cursor.ready else None
+        for outlet in list(self.ready):
+            topic = topics.get((outlet.topic, outlet.target_id))
+            if topic is not None and outlet.partition in topic:
+                continue  # another source partition's batch is in this request: its turn is next
+            entry = outlet.next_batch(limit, room) if outlet.ready else None
             if entry is None:
-                if not cursor.ready or cursor.ready[0].size <= room:
-                    del self.ready[cursor]  # offered again when something is acknowledged
+                if not outlet.ready or outlet.ready[0].size <= room:
+                    del self.ready[outlet]  # offered again when something is acknowledged
                 continue
             room = min(room, work.max_request_bytes) - entry.size
-            topic = topics.get((cursor.topic, cursor.target_id))
             if topic is None:
-                topic = topics[cursor.topic, cursor.target_id] = []
-            topic.append((cursor.channel.partition, entry.batch.data))
-            cursors.append(cursor)
-            if not cursor.ready:
-                del self.ready[cursor]
-        if not cursors:
+                topic = topics[outlet.topic, outlet.target_id] = {}
+            topic[outlet.partition] = entry.batch.data
+            outlets.append(outlet)
+            if not outlet.ready:
+                del self.ready[outlet]
+        if not outlets:
             return False
         if room < 0 or len(self.ready) > len(
-            cursors
+            outlets
         ):  # some did not fit: those who were served go to the end of the line
-            for cursor in filter(self.ready.__contains__, cursors):
-                del self.ready[cursor]
-                self.ready[cursor] = None
+            for outlet in filter(self.ready.__contains__, outlets):
+                del self.ready[outlet]
+                self.ready[outlet] = None
         parts = produce.request(
             version,
-            [(*topic, batches) for topic, batches in topics.items()],
+            [(*topic, list(batches.items())) for topic, batches in topics.items()],
             acks=work.acks,
             timeout_ms=self.stream.produce_timeout_ms,
         )
-        self._under_way.append((time.monotonic(), cursors))
+        self._under_way.append((time.monotonic(), outlets))
         connection.send(produce.API_KEY, version, produce.is_flexible(version), parts, partial(self._answered, version))
         return True
 
@@ -97,19 +99,19 @@ class Sender:
         except BadFrame as bad:
             self._lost(ConnectionLost(str(bad)))
             return
-        _, cursors = self._under_way.popleft()
+        _, outlets = self._under_way.popleft()
         found = {result[:2]: result for result in results}
         by_id = version >= 13
-        for cursor in cursors:
-            result = found.get((cursor.target_id if by_id else cursor.topic, cursor.partition))
+        for outlet in outlets:
+            result = found.get((outlet.target_id if by_id else outlet.topic, outlet.partition))
             if result is not None and result.error == 0 and result.base_offset >= 0:
-                cursor.acknowledged(result.base_offset)
+                outlet.acknowledged(result.base_offset)
             elif result is not None and result.error:
-                cursor.refused(error_for(result.error, result.message or ""))
+                outlet.refused(error_for(result.error, result.message or ""))
             else:
-                cursor.refused(ConnectionLost(f"broker {self.node} did not answer for {cursor}"))
-            if cursor.ready:
-                self.ready[cursor] = None
+                outlet.refused(ConnectionLost(f"broker {self.node} did not answer for {outlet}"))
+            if outlet.ready:
+                self.ready[outlet] = None
         self.pump()
 
     async def _open(self) -> None:
@@ -125,11 +127,11 @@ class Sender:
         if self._connection is not None and self._connection.is_open:
             self._connection.close(abort=True)
         self._connection = None
-        affected = {cursor: None for _, cursors in self._under_way for cursor in cursors} | self.ready
+        affected = {outlet: None for _, outlets in self._under_way for outlet in outlets} | self.ready
         self._under_way.clear()
         self.ready.clear()
-        for cursor in affected:
-            cursor.abandoned(error if isinstance(error, Exception) else ConnectionLost(str(error)))
+        for outlet in affected:
+            outlet.abandoned(error if isinstance(error, Exception) else ConnectionLost(str(error)))
 
     def tick(self, timeout: float) -> None:
         """Give up on a broker that holds a request for too long."""

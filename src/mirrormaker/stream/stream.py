@@ -7,23 +7,34 @@ import contextlib
 import os
 import resource
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 from kafka.errors import KafkaError, LeaderNotAvailableError
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Buffer
-from mirrormaker.stream.cursor import FROM_THE_START, SAME_PLACE, Cursor, Renumber, Undeliverable, describe
+from mirrormaker.stream.cursor import Cursor
 from mirrormaker.stream.deskline import DeskGone, DeskLine
 from mirrormaker.stream.fetcher import Fetcher
+from mirrormaker.stream.handler import load_handler
+from mirrormaker.stream.outlet import Outlet
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.sender import Sender
+from mirrormaker.stream.trouble import FROM_THE_START, SAME_PLACE, Renumber, Undeliverable, describe
 from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Work
+from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import Cluster
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _TOPIC = 2  # the resource type of DescribeConfigs
+_ZSTD_SINCE = 7  # the Produce request's version
+_LEAST_LIMIT = 1024  # bytes of a batch, where the target does not tell what it takes
+
+T = TypeVar("T")
 
 
 class Stream:
@@ -39,6 +50,9 @@ class Stream:
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._limits: dict[str, int] = {}
+        self._growth = 1.0  # bytes that are sent for each byte fetched
+        self.handler = load_handler(*work.handler) if work.handler else None
+        self._hands = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
         self._refreshing: dict[str, asyncio.Task[None]] = {}
         self._last_heard = time.monotonic()
@@ -121,6 +135,7 @@ class Stream:
             sender.close(abort=self._gone)
         self.source.close()
         self.target.close(abort=self._gone)
+        self._hands.shutdown(wait=False, cancel_futures=True)
 
     # -- partitions come and go
 
@@ -133,20 +148,21 @@ class Stream:
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
-    def _knows(self, topic: str) -> bool:
-        return topic in self.source.topics and topic in self.target.topics
+    def _knows(self, cursor: Cursor) -> bool:
+        targets = {outlet.topic for outlet in cursor.outlets} | {cursor.topic}
+        return cursor.topic in self.source.topics and targets <= self.target.topics.keys()
 
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
-        while not cursor.is_released and not self._knows(cursor.topic):
+        while not cursor.is_released and not self._knows(cursor):
             try:
                 await self.refresh_source()
                 await self.refresh_target()
-                if cursor.topic in self.target.topics:
-                    await self._read_limit(cursor.topic)
+                for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
+                    await self._read_limit(topic)
             except (KafkaError, OSError, asyncio.TimeoutError) as error:
                 cursor.note = describe(error)
-            if not self._knows(cursor.topic):
+            if not self._knows(cursor):
                 await asyncio.sleep(0.2)
         await cursor.run()
         why = cursor.done.result()
@@ -156,9 +172,9 @@ class Stream:
             "position": cursor.current.to_json(),
         }
         if isinstance(why, Renumber):
-            end |= {"renumber": why.where, "reason": why.reason}
+            end |= {"renumber": why.where, "reason": why.reason, "topics": list(why.topics)}
         elif isinstance(why, Undeliverable):
-            end |= {"undeliverable": True, "reason": str(why)}
+            end |= {"undeliverable": why.offset, "cause": why.cause, "reason": str(why)}
         elif isinstance(why, PartitionError):
             end |= {"stopped": True, "reason": str(why)}
         self._finished.append({**end, **self._figures(cursor)})
@@ -188,6 +204,7 @@ class Stream:
             "note": cursor.note,
             "resumes": cursor.resumes,
             "clean": cursor.is_clean,
+            "lanes": [cursor.forwarded, cursor.packed],
         }
 
     # -- what cursors ask for
@@ -221,13 +238,19 @@ class Stream:
             raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
         if target and cursor.position.target_topic_id and target.id != cursor.target_id:
             raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
+        for topic in {cut.topic for cut in cursor.position.cuts} if cursor.spreads else ():
+            there = self.target.topics.get(topic or cursor.topic)
+            count = sum(cut.topic == topic for cut in cursor.position.cuts)
+            if there and len(there.partitions) != count:
+                reason = f"{there.name} has {len(there.partitions)} partitions on the target now, {count} before"
+                raise Renumber(SAME_PLACE, reason)
 
-    def sender_of(self, cursor: Cursor) -> Sender:
+    def sender_of(self, outlet: Outlet) -> Sender:
         """The connection to the target partition's leader."""
-        leader = self.target.leader(cursor.topic, cursor.channel.partition)
+        leader = self.target.leader(outlet.topic, outlet.partition)
         if leader is None:
-            raise LeaderNotAvailableError("the partition has no leader on the target")
-        lane = (hash(cursor.topic) + cursor.channel.partition) % self.work.connections
+            raise LeaderNotAvailableError(f"{outlet.topic}-{outlet.partition} has no leader on the target")
+        lane = (hash(outlet.topic) + outlet.partition) % self.work.connections
         sender = self._senders.get((leader.leader, lane))
         if sender is None:
             sender = self._senders[leader.leader, lane] = Sender(self, leader.leader, lane)
@@ -236,8 +259,30 @@ class Stream:
     def forget(self, cursor: Cursor) -> None:
         for fetcher in self._fetchers.values():
             fetcher.leave(cursor)
-        if cursor.sender is not None:
-            cursor.sender.forget(cursor)
+
+    def target_id(self, topic: str) -> bytes:
+        return self.target.topics[topic].id
+
+    async def target_takes_zstd(self) -> bool:
+        """Since Kafka 2.1."""
+        connection = await self.target.connection(min(self.target.brokers))
+        return connection.versions[produce.API_KEY][1] >= _ZSTD_SINCE
+
+    def room_to_fetch(self) -> int:
+        """Bytes to ask for: what still fits into the buffer once it is unpacked."""
+        return max(1, min(self.work.fetch_max_bytes, int(self.buffer.room / self._growth)))
+
+    def note_growth(self, came: int, goes: int) -> None:
+        """Records may take more room than they came in; what is fetched next must fit all the same."""
+        self._growth = max(1.0, 0.8 * self._growth + 0.2 * goes / max(1, came))
+
+    async def aside(self, call: Callable[..., T], *args: Any) -> T:
+        """Run user code in its own thread: reports must go on meanwhile, or the desk would take this stream for dead."""
+        return await asyncio.get_running_loop().run_in_executor(self._hands, partial(call, *args))
+
+    def learn_limit(self, topic: str, size: int) -> None:
+        """The target takes no batch as large as that, whatever its settings were."""
+        self._limits[topic] = max(_LEAST_LIMIT, min(size, self.max_message_bytes(topic)))
 
     def max_message_bytes(self, topic: str) -> int:
         return self._limits.get(topic, 1 << 62)
@@ -279,9 +324,12 @@ class Stream:
 
     async def _refresh_target(self) -> None:
         with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
-            await self.target.refresh({topic for topic, _ in self.cursors})
+            await self.target.refresh(self._target_topics())
         self._look_at_topics()
         await asyncio.sleep(_REFRESH_PAUSE)
+
+    def _target_topics(self) -> set[str]:
+        return {outlet.topic for cursor in self.cursors.values() for outlet in cursor.outlets}
 
     def _look_at_topics(self) -> None:
         for cursor in list(self.cursors.values()):

@@ -25,6 +25,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_FEW = 32  # records whose headers are read one by one: a round over all of them costs as much as this many headers
+
 
 def to_table(records: Records) -> pa.Table:
     """One row for each record."""
@@ -52,21 +54,23 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     key, key_size, value, value_size = (np.empty(int(edges[-1]), np.int64) for _ in range(4))
     live, number = np.flatnonzero(count), 0
     at = at.copy()
-    while live.size:  # the n-th header of every record that has one
-        slot, end = edges[live] + number, ends[live]
-        size, here = varints.read(data, at[live])
-        if bool((size < 0).any()):
-            raise varints.BadVarint("a header without a key")
-        _inside(size, here, end)
-        key[slot], key_size[slot] = here, size
-        size, here = varints.read(data, here + size)
-        _inside(size, here, end)
-        value[slot], value_size[slot] = here, size
-        at[live] = here + np.maximum(size, 0)
+    while live.size > _FEW:  # the n-th header of every record that has one
+        slot, end, here = edges[live] + number, ends[live], at[live]
+        for start, length in (key, key_size), (value, value_size):
+            size, here = varints.read(data, here)
+            _inside(size, here, end)
+            start[slot], length[slot] = here, size
+            here = here + np.maximum(size, 0)
+        at[live] = here
         number += 1
         live = live[count[live] > number]
+    for record in live.tolist():
+        slots = range(int(edges[record]) + number, int(edges[record + 1]))
+        at[record] = _walk_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
     if not np.array_equal(at, ends):
         raise varints.BadVarint("a record is longer or shorter than what is in it")
+    if len(key_size) and int(key_size.min()) < 0:
+        raise varints.BadVarint("a header without a key")
     try:
         names = slices(data, key, key_size).cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -75,8 +79,21 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     return pa.ListArray.from_arrays(pa.array(edges.astype(np.int32)), pairs, type=HEADERS)
 
 
+def _walk_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, Ints], ...]) -> int:
+    """One record's headers, and where they end: a record may have a hundred thousand of them."""
+    raw = data.data
+    for slot in slots:
+        for start, length in columns:
+            size, at = varints.read_one(raw, at)
+            if not -1 <= size <= len(raw) - at:
+                raise varints.BadVarint("a field is longer than its record")
+            start[slot], length[slot] = at, size
+            at += max(size, 0)
+    return at
+
+
 def _inside(size: Ints, start: Ints, ends: Ints) -> None:
-    if len(size) and (int(size.min()) < -1 or bool((start + np.maximum(size, 0) > ends).any())):
+    if len(size) and (int(size.min()) < -1 or bool((np.maximum(size, 0) > ends - start).any())):
         raise varints.BadVarint("a field is longer than its record")
 
 
@@ -141,9 +158,10 @@ def _numbers(values: Ints) -> Any:
 def _packed_headers(headers: Any | None, count: int) -> Any:
     if headers is None or not len(headers.values):
         return pa.scalar(b"\0", pa.binary())
-    keys, values = headers.flatten().field("key").cast(pa.binary()), headers.flatten().field("value")
-    if keys.null_count:
-        raise ValueError("a header without a key")
+    pairs = headers.flatten()
+    keys, values = pairs.field("key").cast(pa.binary()), pairs.field("value")
+    if pairs.null_count or keys.null_count:
+        raise ValueError("column headers has a header without a key")
     each = pc.binary_join_element_wise(
         _numbers(_lengths(keys)), keys, _numbers(_lengths(values)), values.fill_null(b""), b""
     )

@@ -145,10 +145,10 @@ class Batches:
         if self._headers is None:
             at = np.array(self.bounds[:-1], np.int64)
             rows: npt.NDArray[np.uint8] = self.array[at[:, None] + np.arange(HEADER.size)]
-            self._headers = rows.view(_HEADERS)[:, 0]
-            backwards = (self._headers["count"] < 0) | (self._headers["last_offset_delta"] < 0)
-            if backwards.any():
-                raise CorruptBatch(f"a batch after offset {self.first_offset} counts backwards")
+            headers = rows.view(_HEADERS)[:, 0]
+            if ((headers["count"] < 0) | (headers["last_offset_delta"] < 0)).any():
+                raise CorruptBatch(f"a batch from offset {self.first_offset} on counts backwards")
+            self._headers = headers
         return self._headers
 
     @property

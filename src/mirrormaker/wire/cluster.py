@@ -135,11 +135,11 @@ class Cluster:
                 reasons.append(str(error))
         raise ConnectionLost("; ".join(dict.fromkeys(reasons)))
 
-    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+    async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""
         names = None if topics is None else list(topics)
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        answer = await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        answer = await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
         self.id = answer.cluster_id or ""
         self.controller = answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}

@@ -70,6 +70,8 @@ def _gunzip(data: Bytes, limit: int) -> bytes:
         raise _too_much(limit)
     if not unpacker.eof:
         raise BadCompression("gzip data is cut short")
+    if unpacker.unused_data:  # more than one stream: allowed, rare, and what Arrow can read
+        return _read_all("gzip", data, limit)
     return found
 
 

@@ -127,7 +127,7 @@ def _unwrapped(outer: _Messages, index: int, codec: int, limit: int) -> Records:
     if bool((inner.attributes & CODEC_MASK).any()):
         raise CorruptBatch(f"the compressed message at offset {offset} holds compressed messages")
     if magic == 1:
-        inner.offsets = inner.offsets + (offset - int(inner.offsets[-1]))
+        inner.offsets = inner.offsets - inner.offsets[-1] + outer.offsets[index]
         if outer.attributes[index] & LOG_APPEND_TIME:
             inner.timestamps = np.full(len(inner.starts), int(outer.timestamps[index]))
     return inner.part(slice(None))

@@ -71,8 +71,9 @@ def _one(key: bytes) -> int:
 def spread(source_partition: int, offsets: Ints, count: int) -> Ints:
     """Where records without a key go: the same for everyone who ever sends them, and even.
 
-    Neighbours go to different partitions whatever the distance between them: transactions leave every second offset empty.
+    Fibonacci hashing: of three partitions or more, neighbours never share one. Of five or more, neither do those two apart,
+    which is how transactions of one record each leave them.
     """
     mixed = (offsets.astype(np.uint64) + np.uint64(source_partition << 40)) * np.uint64(0x9E3779B97F4A7C15)
-    chosen: Ints = ((mixed >> np.uint64(33)) % np.uint64(count)).astype(np.int64)
+    chosen: Ints = ((mixed >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
     return chosen

@@ -26,6 +26,7 @@ from mirrormaker.wire.batch import HEADER, LOG_APPEND_TIME, Batches, CorruptBatc
 from mirrormaker.wire.compression import NONE, BadCompression, compress, decompress
 from mirrormaker.wire.varints import Data, Ints
 
+_LENGTH = 5  # bytes of a record's length, at most
 _ATTRIBUTES = np.int64(1)  # bytes of a record's attributes: none is defined, all are 0
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
 _HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -50,17 +51,26 @@ class Records:
 
     def keys(self) -> tuple[Ints, Ints]:
         """Where each key starts, and its length; -1 where there is none."""
-        length, start = varints.read(self.data, self.starts)
-        if len(length) and (int(length.min()) < -1 or bool((start + np.maximum(length, 0) > self.ends).any())):
+        try:
+            length, start = varints.read(self.data, self.starts)
+        except varints.BadVarint as error:
+            raise CorruptBatch(f"a record's key is damaged: {error}") from error
+        if len(length) and (int(length.min()) < -1 or bool((np.maximum(length, 0) > self.ends - start).any())):
             raise CorruptBatch("a record's key is longer than the record")
         return start, length
 
 
 def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
     """The records of all batches, in order. `limit` is what they may take unpacked."""
-    headers = batches.headers
+    return unpack_some(batches, limit, limit)[0]
+
+
+def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int]:
+    """The records of the first batches, and of how many: until they are `enough` bytes, unpacked."""
     try:
-        data, starts, ends = _payloads(batches, limit)
+        data, starts, ends = _payloads(batches, limit, enough)
+        batches = batches.part(0, len(starts))
+        headers = batches.headers
         counts = headers["count"].astype(np.int64)
         at = _walk(data, starts, ends, counts)
         length, here = varints.read(data, at)
@@ -85,21 +95,24 @@ def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
     offsets = headers["base_offset"].astype(np.int64)[each] + offset
     if len(offsets) and (bool((offset < 0).any()) or bool((np.diff(offsets) <= 0).any())):
         raise CorruptBatch(f"the records from offset {batches.first_offset} on count backwards")
-    return Records(data, tails, tails_end, offsets, timestamps)
+    return Records(data, tails, tails_end, offsets, timestamps), len(batches)
 
 
-def _payloads(batches: Batches, limit: int) -> tuple[Data, Ints, Ints]:
+def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, Ints]:
     """Where the records of each batch lie: in the batches themselves, or in what they decompress to."""
     bounds = np.array(batches.bounds, np.int64)
     starts, ends = bounds[:-1] + HEADER.size, bounds[1:]
     codecs = batches.headers["attributes"] & 7
     if not codecs.any():
-        return batches.array, starts, ends
+        few = max(1, int(np.searchsorted(ends, bounds[0] + enough, side="right")))
+        return batches.array, starts[:few], ends[:few]
     parts: list[Any] = []
     for codec, start, end in zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True):
         part = batches.data[start:end]
         parts.append(part if codec == NONE else decompress(codec, part, limit))
-        limit -= len(parts[-1])
+        enough -= len(parts[-1])
+        if enough <= 0:
+            break
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
     joined = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -113,7 +126,7 @@ def _walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
         raise varints.BadVarint("more records than bytes")
     most, batches, records = int(counts.max(initial=0)), len(counts), int(counts.sum())
     alone = records * min(_STEP, _SCAN * int(sizes.sum()) // max(1, records)) + batches * _SCAN_FIXED
-    if most * _ROUND_FIXED + records * _ROUND < alone:
+    if most * _ROUND_FIXED + records * _ROUND <= alone:
         return _walk_abreast(data, starts, ends, counts)
     found = [
         _walk_one(data, start, end, count)
@@ -126,6 +139,7 @@ def _walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
 _STEP = 400  # one record after the other, in Python
 _SCAN, _SCAN_FIXED = 1, 60_000  # for each byte, and for each batch
 _ROUND, _ROUND_FIXED = 40, 15_000  # for each record, and for each round
+_ZEROS = 8  # for each record: each is a guess that takes time and memory, and payloads may consist of them
 
 
 def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
@@ -138,11 +152,12 @@ def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
     while live.size:
         here = at[live]
         found[first[live] + number] = here
-        length, here = varints.read(data, here)
-        here += length
-        if bool((length < 0).any()) or bool((here > ends[live]).any()):
+        length, after = varints.read(data, here)
+        if bool((length < 0).any()) or bool((after - here > _LENGTH).any()):
+            raise varints.BadVarint("a record with a bad length")
+        at[live] = after + length
+        if bool((at[live] > ends[live]).any()):
             raise varints.BadVarint("a record is longer than its batch")
-        at[live] = here
         number += 1
         live = live[counts[live] > number]
     if not np.array_equal(at, ends):
@@ -165,7 +180,10 @@ def _walk_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
     must begin; those that do not lead to another guess, or that no guess leads to, are wrong. If what remains is one
     unbroken chain from start to end of as many records as there are, then it is the records. If not, nothing is known.
     """
-    zeros = np.flatnonzero(data[start + 1 : end] == 0) + (start + 1)
+    is_zero = data[start + 1 : end] == 0
+    if np.count_nonzero(is_zero) > _ZEROS * count:
+        return None
+    zeros = np.flatnonzero(is_zero) + (start + 1)
     length, width = data[zeros - 1].astype(np.int64), np.ones(len(zeros), np.int64)
     zeros, length, width = (column[length < 0x80] for column in (zeros, length, width))
     longer = np.ones(len(zeros), np.bool_)

@@ -37,6 +37,21 @@ def read(data: Data, at: Ints) -> tuple[Ints, Ints]:
     return signed, after
 
 
+def read_one(raw: memoryview, at: int) -> tuple[int, int]:
+    """The zigzag number that starts here, and where it ends."""
+    value = shift = 0
+    try:
+        while raw[at] > 0x7F:
+            value |= (raw[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if shift > 63:
+                raise BadVarint("a number of more than 64 bits")
+        value |= raw[at] << shift
+    except IndexError as error:
+        raise BadVarint("a number goes beyond the data") from error
+    return value >> 1 ^ -(value & 1), at + 1
+
+
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
     folded: Any = (values << 1) ^ (values >> 63)
     return folded.view(np.uint64)  # type: ignore[no-any-return]

@@ -1,0 +1,134 @@
+"""One target partition as one source partition writes to it: what is ready, what is under way, and its numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kafka.errors import KafkaError
+
+from mirrormaker.stream.buffer import Frame
+from mirrormaker.stream.identity import SEQUENCES, Channel, NumbersBroken
+from mirrormaker.stream.position import Cut, Identity
+from mirrormaker.stream.progress import Unit
+from mirrormaker.stream.resume import Found
+from mirrormaker.stream.trouble import Split, describe
+from mirrormaker.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from mirrormaker.stream.cursor import Cursor
+    from mirrormaker.stream.sender import Sender
+
+_TOO_LARGE = 10
+# Refused for good by their nature; everything else may be different in a moment.
+_FINAL = frozenset({2, _TOO_LARGE, 17, 18, 21, 29, 31, 32, 42, 43, 76, 87})
+
+
+class Entry:
+    """A batch to be sent, and the unit of which it is a part."""
+
+    __slots__ = ("batch", "count", "first", "frame", "last", "old", "size", "unit")
+
+    def __init__(self, batch: Batch, first: int, last: int, unit: Unit, frame: Frame, old: bool) -> None:
+        self.batch, self.unit, self.frame, self.old = batch, unit, frame, old
+        self.first, self.last = first, last  # offsets at the source
+        self.count, self.size = batch.count, len(batch.data)
+        frame.keep(self.count)
+
+    def drop(self) -> None:
+        self.frame.drop(self.count)
+
+
+class Outlet:
+    """The hot path from a cursor to a sender; answers come back in the order of one connection."""
+
+    __slots__ = (
+        "channel", "cursor", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to", "target_id", "topic",
+    )  # fmt: skip
+
+    def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
+        self.cursor, self.place = cursor, cut.place
+        self.topic, self.partition = cut.topic or cursor.topic, cut.partition
+        self.target_id = bytes(16)
+        self.channel = Channel(identity, cut)
+        self.sender: Sender | None = None  # chosen once per lap
+        self.ready: deque[Entry] = deque()
+        self.sent: deque[Entry] = deque()
+        self.skip = 0  # records from the source that the target already holds
+        self.skip_to: Found | None = None  # the last of them
+        self.max_bytes = 1 << 62
+
+    def __repr__(self) -> str:
+        return f"{self.cursor} -> {self.topic}-{self.partition}"
+
+    def restart(self, identity: Identity, cut: Cut) -> None:
+        """Begin again at the cut, with nothing known of the target."""
+        self.channel = Channel(identity, cut)
+        self.skip, self.skip_to = 0, None
+
+    def known_ahead_of(self, cut: Cut) -> int | None:
+        """How many records behind the cut are there, if no log has to be read to tell."""
+        if self.channel.in_trouble or self.sent:
+            return None
+        return (self.channel.sequence - cut.sequence) % SEQUENCES
+
+    def next_batch(self, limit: int, room: int) -> Entry | None:
+        """Number and stamp the oldest batch that is ready, if it may go now; it counts as under way from then on."""
+        entry, channel = self.ready[0], self.channel
+        if entry.size > room or not channel.may_send(entry.old, limit):
+            return None
+        del self.ready[0]
+        self.sent.append(entry)
+        identity = channel.identity
+        entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count))
+        return entry
+
+    def acknowledged(self, base_offset: int) -> None:
+        entry, channel, cursor = self.sent.popleft(), self.channel, self.cursor
+        entry.frame.drop(entry.count)
+        try:
+            channel.acknowledged(base_offset)
+        except NumbersBroken as error:
+            cursor.trouble(cursor.stops(entry.first, str(error)))
+        if not channel.in_trouble:
+            cursor.delivered(entry, channel.cut)
+        if not self.sent:
+            cursor.drained.set()
+
+    def refused(self, error: Exception) -> None:
+        """The oldest batch under way was not appended, as far as the broker says."""
+        entry, cursor = self.sent.popleft(), self.cursor
+        entry.drop()
+        self.channel.failed()
+        number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
+        if number not in _FINAL:
+            cursor.trouble(error)
+        elif entry.count > 1:
+            if number == _TOO_LARGE:
+                cursor.stream.learn_limit(self.topic, entry.size // 2)
+            else:
+                cursor.singly_until = entry.last + 1
+            cursor.trouble(Split(describe(error)))
+        else:
+            cursor.trouble(cursor.undeliverable(entry.first, f"the target refuses it: {describe(error)}"))
+        if not self.sent:
+            cursor.drained.set()
+
+    def abandoned(self, error: Exception) -> None:
+        """The connection is gone with answers outstanding."""
+        if self.sent:
+            for entry in self.sent:
+                entry.drop()
+            self.sent.clear()
+            self.cursor.hold()
+        self.channel.abandon()
+        self.cursor.trouble(error)
+        self.cursor.drained.set()
+
+    def clear(self) -> None:
+        """What was only fetched will be fetched again."""
+        for entry in self.ready:
+            entry.drop()
+        self.ready.clear()
+        if self.sender is not None:
+            self.sender.forget(self)

@@ -1,0 +1,50 @@
+"""Why a partition leaves the hot path."""
+
+from __future__ import annotations
+
+from kafka.errors import KafkaError
+
+from mirrormaker.errors import PartitionError
+
+
+class Released(Exception):
+    """The desk wants the partition back."""
+
+
+class Hold(Exception):
+    """Records that a broker may forget who wrote, soon after another sender was at work: wait, then look again."""
+
+
+class Split(Exception):
+    """The target refused a batch of several records: they go again in smaller ones, until it is clear which is to blame."""
+
+
+class Undeliverable(PartitionError):
+    """The target will never take this record: what happens next is for `--abort.on.send.failure` to say."""
+
+    def __init__(self, name: str, offset: int, cause: str) -> None:
+        super().__init__(f"{name}: the record at source offset {offset} cannot be delivered: {cause}")
+        self.offset, self.cause = offset, cause
+
+
+# Where a partition goes on that needs new numbers.
+SAME_PLACE, FROM_THE_START, OUT_OF_RANGE = 0, 1, 2
+
+
+class Renumber(Exception):
+    """The records that follow are not those that the numbers were meant for: only the driver may give a new identity."""
+
+    def __init__(self, where: int, reason: str, topics: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.where, self.reason = where, reason
+        self.topics = topics  # that a message handler sends to, and that need numbers too
+
+
+def describe(error: BaseException) -> str:
+    """A broker's error in one line: its name, number and words."""
+    if isinstance(error, KafkaError):
+        number = getattr(error, "errno", None)
+        name = type(error).__name__.removesuffix("Error")
+        detail = " ".join(str(a) for a in error.args if a)
+        return f"{name}{f' ({number})' if number is not None else ''}{f': {detail}' if detail else ''}"
+    return str(error) or type(error).__name__
