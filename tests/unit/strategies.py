@@ -6,10 +6,12 @@ import struct
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
 from kafka.record.util import calc_crc32c
 
 from mirrormaker.wire.fetch import Fetched, Wanted
@@ -17,7 +19,9 @@ from mirrormaker.wire.produce import Appended
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 ABORT, COMMIT = 0, 1
-BIG = 1 << 20
+LOG_APPEND_TIME = 0x08
+BIG = 1 << 30
+HEADER = 61  # bytes of a batch before its records
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -52,10 +56,11 @@ class Written:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    offsets: tuple[int, ...]
 
     @property
     def last_offset(self) -> int:
-        return self.base_offset + max(0, len(self.records) - 1)
+        return self.offsets[-1] if self.offsets else self.base_offset
 
 
 def write_batch(
@@ -69,17 +74,27 @@ def write_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     attributes: int = 0,
+    deltas: Sequence[int] | None = None,
+    append_time: int | None = None,
 ) -> Written:
-    """A batch from kafka-python's own builder, at its place in a log; `attributes` are bits that only brokers set."""
+    """A batch from kafka-python's own builder, at its place in a log.
+
+    `attributes` are bits that only brokers set; `deltas` are the records' offsets from the first, where compaction left
+    holes; `append_time` is when a broker got a batch of a topic with LogAppendTime.
+    """
     builder = DefaultRecordBatchBuilder(2, codec, transactional, producer_id, producer_epoch, base_sequence, BIG)
-    for delta, record in enumerate(records):
+    deltas = range(len(records)) if deltas is None else deltas
+    for delta, record in zip(deltas, records, strict=True):
         builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
     data = bytearray(builder.build())
     struct.pack_into(">q", data, 0, base_offset)
     struct.pack_into(">i", data, 12, leader_epoch)
+    if append_time is not None:
+        attributes |= LOG_APPEND_TIME
+        struct.pack_into(">q", data, 35, append_time)
     if attributes:
         struct.pack_into(">h", data, 21, struct.unpack_from(">h", data, 21)[0] | attributes)
-        struct.pack_into(">I", data, 17, calc_crc32c(bytes(data[21:])))
+        stamp_crc(data)
     return Written(
         bytes(data),
         base_offset,
@@ -89,7 +104,13 @@ def write_batch(
         producer_id,
         producer_epoch,
         base_sequence,
+        tuple(base_offset + delta for delta in deltas),
     )
+
+
+def stamp_crc(data: bytearray) -> None:
+    """Make the CRC match, whatever else the batch says."""
+    struct.pack_into(">I", data, 17, calc_crc32c(bytes(data[21:])))
 
 
 def marker(kind: int, producer_id: int, base_offset: int) -> Written:
@@ -102,16 +123,26 @@ def marker(kind: int, producer_id: int, base_offset: int) -> Written:
 
 def emptied(written: Written) -> Written:
     """What compaction leaves of a batch whose records are all gone: the header alone, to remember its producer by."""
-    data = bytearray(written.data[:61])
-    struct.pack_into(">i", data, 8, 61 - 12)
+    data = bytearray(written.data[:HEADER])
+    struct.pack_into(">i", data, 8, HEADER - 12)
     struct.pack_into(">i", data, 57, 0)
-    struct.pack_into(">I", data, 17, calc_crc32c(bytes(data[21:])))
+    stamp_crc(data)
     return replace(written, data=bytes(data))
 
 
 def read_records(data: bytes | memoryview) -> tuple[Record, ...]:
     """kafka-python's opinion of what is in a batch."""
-    return tuple(Record(r.timestamp, r.key, r.value, tuple(r.headers)) for r in DefaultRecordBatch(bytes(data)))
+    return tuple(record for _, record in read_log(data))
+
+
+def read_log(data: bytes | memoryview) -> list[tuple[int, Record]]:
+    """kafka-python's opinion of what is in some batches or messages: offsets and records."""
+    return [
+        # Format 0 has no timestamps.
+        (r.offset, Record(-1 if r.timestamp is None else r.timestamp, r.key, r.value, tuple(r.headers)))
+        for batch in MemoryRecords(bytes(data))
+        for r in batch
+    ]
 
 
 # -1 is "no timestamp"; others below zero are odd, but brokers take them.
@@ -127,8 +158,10 @@ records = st.builds(Record, timestamps, payloads, payloads, headers)
 def batches(draw: st.DrawFn, base_offset: int | None = None) -> Written:
     transactional = draw(st.booleans())
     has_id = transactional or draw(st.booleans())
+    rows = draw(st.lists(records, min_size=1, max_size=5))
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 200]), min_size=len(rows) - 1, max_size=len(rows) - 1))
     return write_batch(
-        draw(st.lists(records, min_size=1, max_size=5)),
+        rows,
         base_offset=draw(st.integers(0, 1 << 60)) if base_offset is None else base_offset,
         leader_epoch=draw(epochs),
         codec=draw(st.sampled_from([NONE, GZIP, SNAPPY, LZ4, ZSTD])),
@@ -137,6 +170,7 @@ def batches(draw: st.DrawFn, base_offset: int | None = None) -> Written:
         producer_epoch=draw(st.integers(0, (1 << 15) - 1)) if has_id else -1,
         base_sequence=draw(sequences) if has_id else -1,
         attributes=draw(st.sampled_from([0, 0, 0x40])),  # a delete horizon: compaction has been here
+        deltas=list(accumulate([0, *steps])),
     )
 
 
@@ -149,6 +183,19 @@ def logs(draw: st.DrawFn, max_size: int = 4) -> list[Written]:
         log.append(draw(batches(base_offset=end + draw(st.integers(0, 3)))))
         end = log[-1].last_offset + 1
     return log
+
+
+# Payloads that look like what lies around them: zeros and the bytes that go on, records, and whole batches.
+look_alikes = st.lists(st.sampled_from([0, 0, 0, 2, 8, 0x7F, 0x80, 0xC0, 0xFF]), max_size=60).map(bytes)
+disguises = st.one_of(
+    st.none(),
+    look_alikes,
+    batches().map(lambda written: written.data),
+    st.builds(lambda written, end: written.data[HEADER:] + end, batches(), look_alikes),
+)
+disguised = st.builds(
+    Record, timestamps, disguises, disguises, st.lists(st.tuples(names, disguises), max_size=2).map(tuple)
+)
 
 
 # -- what goes into a fetch, and what comes back
