@@ -257,10 +257,24 @@ def test_another_assignor_is_refused() -> None:
     source("partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor")
 
 
-def test_repacking_is_refused_until_it_is_built() -> None:
-    message = refusal(TARGET + "compression.type=zstd", "target")
-    assert message.startswith("my.properties, line 2: compression.type=zstd: repacking is not built yet")
-    target("compression.type=producer")
+def test_compression_is_as_it_came_unless_it_is_set() -> None:
+    assert target("").codec is target("compression.type=producer").codec is None
+    assert [target(f"compression.type={name}").codec for name in ("none", "gzip", "snappy", "lz4", "ZSTD")] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert "compression.type=lzma: this must be one of none, gzip" in refusal(
+        TARGET + "compression.type=lzma", "target"
+    )
+
+
+def test_partitions_are_chosen_by_key_or_kept() -> None:
+    assert target("").partition_by is None
+    assert [target(f"partition.by={name}").partition_by for name in ("key", "Same")] == ["key", "same"]
+    assert "this must be one of key, same" in refusal(TARGET + "partition.by=value", "target")
 
 
 def test_what_is_not_done_as_written_is_noted() -> None:

@@ -34,16 +34,11 @@ def pack(position: Position) -> str:
             len(cluster),
         )
     )
-    data += cluster
+    data += cluster + _packed_cuts(position, "")
     topics = sorted({cut.topic for cut in position.cuts} - {""})
-    for topic in ("", *topics):
-        if topic:
-            data += varint(len(topic.encode())) + topic.encode()
-        cuts = [cut for cut in position.cuts if cut.topic == topic]
-        data += varint(len(cuts))
-        for cut in cuts:
-            data += varint(cut.partition) + varint(cut.sequence)
-            data += varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
+    data += varint(len(topics))
+    for topic in topics:
+        data += varint(len(topic.encode())) + topic.encode() + _packed_cuts(position, topic)
     number = int.from_bytes(b"\1" + data, "big")
     chars = []
     while number:
@@ -56,6 +51,22 @@ def pack(position: Position) -> str:
             f" more than a committed offset can carry ({len(text)} characters of {MAX_METADATA})"
         )
     return text
+
+
+def _packed_cuts(position: Position, topic: str) -> bytes:
+    cuts = [cut for cut in position.cuts if cut.topic == topic]
+    data = varint(len(cuts))
+    for cut in cuts:
+        data += varint(cut.partition) + varint(cut.sequence) + varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
+    return data
+
+
+def _unpacked_cuts(reader: Reader, topic: str) -> list[Cut]:
+    cuts = []
+    for _ in range(reader.varint()):
+        number, sequence, low, high = reader.varint(), reader.varint(), reader.varint(), reader.varint()
+        cuts.append(Cut(number, sequence, high << 28 | low, topic))
+    return cuts
 
 
 def fits(position: Position) -> None:
@@ -90,14 +101,9 @@ def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
     reader = Reader(memoryview(data), True)
     reader.at = _HEAD.size
     cluster = bytes(reader.slice(size)).decode()
-    cuts, topic = [], ""
-    while True:
-        for _ in range(reader.varint()):
-            number, sequence, low, high = reader.varint(), reader.varint(), reader.varint(), reader.varint()
-            cuts.append(Cut(number, sequence, high << 28 | low, topic))
-        if reader.at == len(data):
-            break
-        topic = bytes(reader.slice(reader.varint())).decode()
+    cuts = _unpacked_cuts(reader, "")
+    for _ in range(reader.varint() if reader.at < len(data) else 0):  # the first release knew no other topics
+        cuts += _unpacked_cuts(reader, bytes(reader.slice(reader.varint())).decode())
     return Position(
         topic=topic,
         partition=partition,

@@ -116,6 +116,8 @@ def from_table(table: pa.Table) -> Records:
 
 
 def _one_chunk(column: Any, field: pa.Field) -> Any:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     if column.type != field.type:
         column = column.cast(field.type)
     if not field.nullable and column.null_count:

@@ -62,7 +62,10 @@ class Records:
 
 def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
     """The records of all batches, in order. `limit` is what they may take unpacked."""
-    return unpack_some(batches, limit, limit)[0]
+    found, taken = unpack_some(batches, limit, limit)
+    if taken < len(batches):
+        raise CorruptBatch(f"the batches from offset {batches.first_offset} on are more than {limit} bytes, unpacked")
+    return found
 
 
 def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int]:
@@ -107,11 +110,12 @@ def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, In
         few = max(1, int(np.searchsorted(ends, bounds[0] + enough, side="right")))
         return batches.array, starts[:few], ends[:few]
     parts: list[Any] = []
+    size = 0
     for codec, start, end in zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True):
         part = batches.data[start:end]
-        parts.append(part if codec == NONE else decompress(codec, part, limit))
-        enough -= len(parts[-1])
-        if enough <= 0:
+        parts.append(part if codec == NONE else decompress(codec, part, min(limit, _MAX_DATA - size)))
+        size += len(parts[-1])
+        if size >= enough:
             break
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
