@@ -17,8 +17,17 @@ from kafka.record.util import decode_varint, encode_varint
 from mirrormaker.wire import records as codec_of_records
 from mirrormaker.wire import varints
 from mirrormaker.wire.arrow import from_table, to_table
-from mirrormaker.wire.batch import Batch, Batches, split
-from mirrormaker.wire.records import Records, _walk_abreast, _walk_by_steps, _walk_by_zeros, pack, sizes, unpack
+from mirrormaker.wire.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.wire.records import (
+    Records,
+    _walk_abreast,
+    _walk_by_steps,
+    _walk_by_zeros,
+    pack,
+    sizes,
+    unpack,
+    unpack_some,
+)
 from mirrormaker.wire.varints import BadVarint, Ints
 
 from .strategies import (
@@ -145,6 +154,27 @@ def test_some_of_the_batches_can_be_had_alone(log: list[Written]) -> None:
     for start, stop in itertools.combinations(range(len(log) + 1), 2):
         wanted = read_log(b"".join(written.data for written in log[start:stop]))
         assert rows(unpack(batches.part(start, stop))) == wanted
+
+
+@given(logs(), st.integers(1, 2000))
+def test_batches_can_be_unpacked_piece_by_piece(log: list[Written], enough: int) -> None:
+    assume(log)
+    batches = joined(*log)
+    found, done = [], 0
+    while done < len(batches):
+        some, used = unpack_some(batches.part(done, len(batches)), 1 << 20, enough)
+        assert used > 0
+        found += rows(some)
+        done += used
+    assert found == read_log(batches.data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_larger_than_allowed_are_refused_and_not_cut_short(codec: int) -> None:
+    log = [write_batch([Record(NOW, None, b"x" * 10_000)], codec=codec, base_offset=n) for n in range(3)]
+    assert len(unpack(joined(*log), 40_000)) == 3
+    with pytest.raises(CorruptBatch, match="more than 15000 bytes"):
+        unpack(joined(*log), 15_000)
 
 
 # -- from columns to batches
