@@ -119,7 +119,10 @@ def _one_chunk(column: Any, field: pa.Field) -> Any:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     if column.type != field.type:
-        column = column.cast(field.type)
+        try:
+            column = column.cast(field.type)
+        except pa.ArrowException as error:
+            raise ValueError(f"column {field.name} does not become {field.type}: {error}") from error
     if not field.nullable and column.null_count:
         raise ValueError(f"column {field.name} has nulls")
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
