@@ -327,7 +327,10 @@ def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
         return _walk_abreast(around, *(np.array([number], np.int64) for number in (start, end, count)))
 
     def zeros() -> Ints | None:
-        with patch.object(codec_of_records, "_ZEROS", 10**9):  # however many guesses it takes
+        with (
+            patch.object(codec_of_records, "_ZEROS", 10**9),
+            patch.object(codec_of_records, "_ZEROS_SHARE", 1),
+        ):  # however many guesses it takes
             return _walk_by_zeros(around, start, end, count)
 
     found = []

@@ -94,19 +94,19 @@ def _read_all(name: str, data: Bytes, limit: int) -> bytes:
 def _unsnap(data: memoryview, limit: int) -> bytes:
     if len(data) < _XERIAL.size or data[:8] != _XERIAL_MAGIC:
         return _unsnap_block(data, limit)
-    found, at = [], _XERIAL.size
+    found, done, at = [], 0, _XERIAL.size
     while at < len(data):
         (size,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if size < 0 or at + size > len(data):
             raise BadCompression("a snappy block is cut short")
-        found.append(_unsnap_block(data[at : at + size], limit))
-        limit -= len(found[-1])
+        found.append(_unsnap_block(data[at : at + size], limit, done))
+        done += len(found[-1])
         at += size
     return b"".join(found)
 
 
-def _unsnap_block(data: memoryview, limit: int) -> bytes:
+def _unsnap_block(data: memoryview, limit: int, done: int = 0) -> bytes:
     size = shift = at = 0
     while True:  # the length that it will have, as a varint
         byte = data[at]
@@ -116,7 +116,7 @@ def _unsnap_block(data: memoryview, limit: int) -> bytes:
             break
         if shift > 28:
             raise BadCompression("a snappy block with a bad length")
-    if size > limit:
+    if done + size > limit:
         raise _too_much(limit)
     if size == 0:
         return b""

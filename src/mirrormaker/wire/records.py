@@ -27,6 +27,7 @@ from mirrormaker.wire.compression import NONE, BadCompression, compress, decompr
 from mirrormaker.wire.varints import Data, Ints
 
 _LENGTH = 5  # bytes of a record's length, at most
+_SMALLEST = 7  # bytes of a record with neither key nor value nor headers
 _ATTRIBUTES = np.int64(1)  # bytes of a record's attributes: none is defined, all are 0
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
 _HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -126,8 +127,8 @@ def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, In
 def _walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
     """Where every record begins: all batches side by side, or one after the other."""
     sizes = ends - starts
-    if bool((counts > sizes).any()):
-        raise varints.BadVarint("more records than bytes")
+    if bool((counts * _SMALLEST > sizes).any()):
+        raise varints.BadVarint("more records than there is room for")
     most, batches, records = int(counts.max(initial=0)), len(counts), int(counts.sum())
     alone = records * min(_STEP, _SCAN * int(sizes.sum()) // max(1, records)) + batches * _SCAN_FIXED
     if most * _ROUND_FIXED + records * _ROUND <= alone:
@@ -143,7 +144,8 @@ def _walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
 _STEP = 400  # one record after the other, in Python
 _SCAN, _SCAN_FIXED = 1, 60_000  # for each byte, and for each batch
 _ROUND, _ROUND_FIXED = 40, 15_000  # for each record, and for each round
-_ZEROS = 8  # for each record: each is a guess that takes time and memory, and payloads may consist of them
+# How many zeros are looked at, for each record and for each byte: each takes time and memory, and payloads may be full of them.
+_ZEROS, _ZEROS_SHARE = 8, 0.25
 
 
 def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
@@ -185,7 +187,7 @@ def _walk_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
     unbroken chain from start to end of as many records as there are, then it is the records. If not, nothing is known.
     """
     is_zero = data[start + 1 : end] == 0
-    if np.count_nonzero(is_zero) > _ZEROS * count:
+    if np.count_nonzero(is_zero) > min(_ZEROS * count, _ZEROS_SHARE * (end - start)):
         return None
     zeros = np.flatnonzero(is_zero) + (start + 1)
     length, width = data[zeros - 1].astype(np.int64), np.ones(len(zeros), np.int64)
