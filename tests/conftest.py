@@ -24,7 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def source() -> Iterator[Cluster]:
     """A one-broker Kafka to mirror from, shared by all tests."""
-    with Cluster(settings={"auto.create.topics.enable": "false"}, name="source") as cluster:
+    settings = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "500"}
+    with Cluster(settings=settings, name="source") as cluster:
         yield cluster
 
 

@@ -32,12 +32,13 @@ class MirrorProcess:
     """Started on entry; whatever is left of it is killed on exit."""
 
     def __init__(
-        self, directory: Path, source: str, target: str, *options: str, group: str = "mirror", consumer: str = ""
-    ) -> None:
+        self, directory: Path, source: str, target: str, *options: str, group: str = "mirror", consumer: str = "",
+        producer: str = "",
+    ) -> None:  # fmt: skip
         self.directory = directory
         self.source_file, self.target_file = directory / "source.properties", directory / "target.properties"
         self.source_file.write_text(f"bootstrap.servers={source}\ngroup.id={group}\n{consumer}")
-        self.target_file.write_text(f"bootstrap.servers={target}\n")
+        self.target_file.write_text(f"bootstrap.servers={target}\n{producer}")
         self.options = options
         self.output = directory / "mirror.log"
         self.process: subprocess.Popen[bytes] | None = None

@@ -66,11 +66,12 @@ def assert_same(source: Cluster, target: Cluster, topic: str, records: int) -> N
 
 
 def run_once(
-    tmp_path: Path, source: Cluster, target: Cluster, *options: str, group: str, consumer: str = ""
+    tmp_path: Path, source: Cluster, target: Cluster, *options: str, group: str, consumer: str = "", producer: str = ""
 ) -> MirrorProcess:
     """Mirror what is there, and return the ended process."""
+    options = (*options, "--exit.when.caught.up")
     mirror = MirrorProcess(
-        tmp_path, source.bootstrap, target.bootstrap, *options, "--exit.when.caught.up", group=group, consumer=consumer
+        tmp_path, source.bootstrap, target.bootstrap, *options, group=group, consumer=consumer, producer=producer
     )
     with mirror:
         mirror.wait()

@@ -194,8 +194,9 @@ class Flow:
             if not known or holding.stopped or holding.renumber:
                 continue
             with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
-                if self.opening.by_key(topic) != holding.position.by_key:
-                    here, there = self._counts(topic)
+                by_key, before = self.opening.by_key(topic), holding.position
+                here, there = self._counts(topic)
+                if by_key != before.by_key or (by_key and there != before.target_partitions):
                     holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
                     self.roster.recall(holding)
 

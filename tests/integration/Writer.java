@@ -1,0 +1,70 @@
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Properties;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Writes records with Kafka's own producer: bootstrap, then for each topic four arguments: its name, a codec, a number of records,
+ * and "plain" or "transactions". Values are unique; some records have no key, no value or headers; timestamps go back and forth.
+ */
+public class Writer {
+    public static void main(String[] args) {
+        for (int at = 1; at < args.length; at += 4) {
+            boolean transactions = args[at + 3].equals("transactions");
+            write(args[0], args[at], args[at + 1], Integer.parseInt(args[at + 2]), transactions);
+        }
+    }
+
+    private static void write(String bootstrap, String topic, String codec, int count, boolean transactions) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("compression.type", codec);
+        settings.put("linger.ms", "20");
+        settings.put("key.serializer", ByteArraySerializer.class.getName());
+        settings.put("value.serializer", ByteArraySerializer.class.getName());
+        if (transactions) {
+            settings.put("transactional.id", topic + codec);
+        }
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
+            if (transactions) {
+                producer.initTransactions();
+            }
+            long now = System.currentTimeMillis();
+            for (int number = 0; number < count; number++) {
+                boolean first = number % 25 == 0, last = number % 25 == 24 || number == count - 1;
+                if (transactions && first) {
+                    producer.beginTransaction();
+                }
+                producer.send(record(topic, codec, number, now));
+                if (number % 7 == 0) {
+                    producer.flush();
+                }
+                if (transactions && last) {
+                    if (number / 25 % 2 == 1) {
+                        producer.flush();
+                        producer.abortTransaction();
+                    } else {
+                        producer.commitTransaction();
+                    }
+                }
+            }
+        }
+    }
+
+    private static ProducerRecord<byte[], byte[]> record(String topic, String codec, int number, long now) {
+        byte[] key = number % 10 == 3 ? null : bytes("key-" + number % 31);
+        byte[] value = bytes((codec + "-" + number + "-").repeat(1 + number % 9));
+        List<Header> headers = number % 5 == 0
+            ? List.of(new RecordHeader("n", bytes("" + number)), new RecordHeader("none", null))
+            : List.of();
+        return new ProducerRecord<>(topic, null, now + number * 37 % 1000 - 500, key, value, headers);
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+}

@@ -1,0 +1,107 @@
+"""Our codec against Java's: what we pack its consumer reads, and what its broker packs we read."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bench.raw import Line
+from mirrormaker.embedded import Cluster
+from mirrormaker.wire import produce
+from mirrormaker.wire.arrow import SCHEMA, from_table, to_table
+from mirrormaker.wire.batch import LOG_APPEND_TIME, Batch, Batches, split
+from mirrormaker.wire.compression import CODECS, NONE
+from mirrormaker.wire.records import pack, unpack
+
+PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
+NOW = int(time.time() * 1000)
+
+
+def row(timestamp: int, key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | None]) -> dict[str, Any]:
+    pairs = [{"key": name, "value": content} for name, content in headers]
+    return {"offset": 0, "timestamp": timestamp, "key": key, "value": value, "headers": pairs}
+
+
+ODD = [
+    row(NOW, b"key", b"value", ("header", b"x"), ("empty", b""), ("null", None)),
+    row(-1, None, None),
+    row(0, b"", b""),
+    row(NOW - 10**9, b"\0\1\xff", bytes(range(256)), ("gr\u00f6\u00dfe", b"\x80\xff")),
+    row(NOW, None, b"\xff\x80" * 300),
+    row(NOW - 1, bytes(300), None),
+]
+MANY = [row(NOW + n % 7 - 3, b"k%d" % (n % 100), b"value %d " % n * (n % 30)) for n in range(3000)]
+LARGE = [row(NOW, b"large", b"0123456789" * 90_000), row(NOW, None, b"after")]
+ROWS = [*ODD, *MANY, *LARGE]
+BOUNDS = [0, 1, len(ODD), len(ODD) + len(MANY), len(ROWS)]
+
+
+def packed(codec: int) -> list[memoryview]:
+    """All rows in a few batches, with their CRC."""
+    batches = pack(from_table(pa.Table.from_pylist(ROWS, SCHEMA)), BOUNDS, codec)
+    for data in batches:
+        Batch(data).stamp(-1, -1, -1)
+    return batches
+
+
+def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memoryview]) -> None:
+    line = Line(cluster.brokers[0].port)
+    try:
+        for data in batches:
+            parts = produce.request(PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000)
+            body = struct.pack(">hhih", produce.API_KEY, PRODUCE_VERSION, 0, -1) + b"".join(parts)
+            answer = line.ask(struct.pack(">i", len(body)) + body)
+            (appended,) = produce.answer(PRODUCE_VERSION, memoryview(answer))
+            assert appended.error == 0, f"the broker refused a batch: {appended}"
+    finally:
+        line.close()
+
+
+def in_the_log(cluster: Cluster, topic: str, partition: int) -> Batches:
+    """What the broker wrote into its file."""
+    (file,) = cluster.directory.rglob(f"{topic}-{partition}/*.log")
+    (found,) = split(memoryview(file.read_bytes()))
+    assert isinstance(found, Batches)
+    found.check()
+    return found
+
+
+# -- from us to Java
+
+
+def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, topic_name: str) -> None:
+    """One partition for each codec: the consumer prints which, and is started once."""
+    source.create_topic(topic_name, partitions=len(CODECS))
+    for codec in range(len(CODECS)):
+        append(source, topic_name, codec, packed(codec))
+        kept = in_the_log(source, topic_name, codec)
+        assert [batch.codec for batch in kept] == [CODECS[codec]] * (len(BOUNDS) - 1), "the broker packed it again"
+
+    printed = source.run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", source.bootstrap, "--topic", topic_name, "--from-beginning"),
+        *("--max-messages", str(len(CODECS) * len(ROWS)), "--timeout-ms", "30000"),
+        *(part for setting in _PRINTING for part in ("--formatter-property", setting)),
+    )
+    found: dict[int, list[str]] = {}
+    for line in printed.stdout.splitlines():
+        partition, rest = line.removeprefix("Partition:").split("|", 1) if "|Partition:" not in line else _turned(line)
+        found.setdefault(int(partition), []).append(rest)
+    wanted = [as_printed(offset, row) for offset, row in enumerate(ROWS)]
+    for codec, name in enumerate(CODECS):
+        assert found.get(codec) == wanted, f"{name}: {printed.stderr}"
+
+
+_BYTES = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no ASCII as \xFF
+_PRINTING = [
+    *(f"print.{part}=true" for part in ("timestamp", "partition", "offset", "headers", "key", "value")),
+    *(f"{part}.deserializer={_BYTES}" for part in ("key", "value", "headers")),
+    *(f"{part}.separator=|" for part in ("key", "headers")),
+    "null.literal=(null)",
+]

@@ -1,0 +1,284 @@
+"""Records that cannot go on as they came: other partitions, other compression, gaps, append times, message handlers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.fetch import jars
+from mirrormaker.embedded.jvm import java
+from tests.integration.test_mirror import assert_same, run_once, write
+from tests.mirror_process import MirrorProcess
+from tests.reading import assert_mirrored_by_key, batches_on_disk, read
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def write_with_java(cluster: Cluster, *topics: tuple[str, str, int, str]) -> None:
+    """(topic, codec, records, "plain" or "transactions") with Kafka's own producer."""
+    program = Path(__file__).with_name("Writer.java")
+    line = [java(), "-cp", f"{jars(cluster.version)}/*", str(program), cluster.bootstrap]
+    line += [str(argument) for topic in topics for argument in topic]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("here", "there"), [(8, 3), (3, 8)])
+def test_records_go_where_their_keys_belong_when_partitions_differ(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, here: int, there: int
+) -> None:
+    source.create_topic(topic_name, partitions=here)
+    target.create_topic(topic_name, partitions=there)
+    write_with_java(source, *((topic_name, codec, 400, "plain") for codec in CODECS))
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    ours, theirs = read(source, topic_name), read(target, topic_name)
+    assert_mirrored_by_key(ours, theirs)
+    keyless = [sum(row.key is None for row in rows) for rows in theirs.values()]
+    assert min(keyless) > 0.5 * sum(keyless) / there, f"records without a key are not spread evenly: {keyless}"
+
+
+def test_what_java_wrote_with_every_codec_is_the_same_on_as_many_partitions(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=4)
+    write_with_java(source, *((topic_name, codec, 300, "plain") for codec in CODECS))
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 1500)
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_transactions_are_mirrored_by_key_without_what_was_aborted_if_asked(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, level: str
+) -> None:
+    source.create_topic(topic_name, partitions=2)
+    target.create_topic(topic_name, partitions=3)
+    write_with_java(source, (topic_name, "none", 500, "transactions"), (topic_name, "zstd", 500, "transactions"))
+    consumer = f"isolation.level={level}\n"
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name, consumer=consumer)
+    assert mirror.wait() == 0, mirror.text
+    ours = read(source, topic_name, committed=level == "read_committed")
+    assert sum(map(len, ours.values())) == (500 if level == "read_committed" else 1000)
+    assert_mirrored_by_key(ours, read(target, topic_name))
+
+
+def test_a_compacted_topic_is_mirrored_with_its_gaps(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    settings = {
+        "cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000",
+    }  # fmt: skip
+    source.create_topic(topic_name, partitions=1, config=settings)
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=50)
+    for number in range(3000):
+        producer.send(
+            topic_name, b"%d" % number * 100, b"key-%d" % (number % 700 if number % 3 else number), partition=0
+        )
+    producer.flush()
+    time.sleep(1.1)
+    producer.send(topic_name, b"rolls the segment", b"last")
+    producer.flush()
+    deadline = time.monotonic() + 60
+    while len(read(source, topic_name)[0]) > 2000:
+        assert time.monotonic() < deadline, "the broker does not compact"
+        time.sleep(0.5)
+    ours = read(source, topic_name)[0]
+    assert ours[-1].offset - ours[0].offset + 1 > len(ours), "no gaps: nothing is tested"
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    newest = {row.key: row.content for row in read(target, topic_name)[0]}
+    assert newest == {row.key: row.content for row in read(source, topic_name)[0]}
+    producer.close()
+
+
+def test_records_of_an_append_time_topic_keep_the_time_that_readers_saw(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=2, config={"message.timestamp.type": "LogAppendTime"})
+    write(source, topic_name, 500, 2, "lz4")
+    write(source, topic_name, 500, 2, None, start=500)
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 1000)
+
+
+def test_tiny_batches_of_a_backlog_arrive_in_few_large_ones(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=0, batch_size=1)
+    for number in range(3000):
+        producer.send(topic_name, b"value-%d" % number, b"key", headers=[("n", b"%d" % number)], partition=0)
+    producer.flush()
+    producer.close()
+    assert len(batches_on_disk(source, topic_name)) > 1000
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 3000)
+    assert len(batches_on_disk(target, topic_name)) < 20
+
+
+def test_compression_type_repacks_what_came_in_another_codec(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    for number, codec in enumerate((None, "gzip", "zstd", "lz4")):
+        write(source, topic_name, 500, 1, codec, start=500 * number)
+    mirror = run_once(
+        tmp_path, source, target, "--whitelist", topic_name, group=topic_name, producer="compression.type=lz4\n"
+    )
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 2000)
+    assert {codec for _, codec, _ in batches_on_disk(target, topic_name)} == {"lz4"}
+
+
+def test_batches_that_are_too_large_for_the_target_are_split(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=1)
+    target.create_topic(topic_name, partitions=1, config={"max.message.bytes": "20000"})
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=100, batch_size=500_000)
+    for number in range(1000):
+        producer.send(topic_name, os.urandom(1000), b"%d" % number, partition=0)
+    producer.flush()
+    producer.close()
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert_same(source, target, topic_name, 1000)
+
+
+def with_one_record_too_large(source: Cluster, target: Cluster, topic: str) -> None:
+    source.create_topic(topic, partitions=2)
+    target.create_topic(topic, partitions=2, config={"max.message.bytes": "20000"})
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=100, batch_size=500_000)
+    for number in range(200):
+        size = 50_000 if number == 101 else 100
+        producer.send(topic, os.urandom(size), b"%d" % number, partition=number % 2)
+    producer.flush()
+    producer.close()
+
+
+def test_a_record_that_is_too_large_alone_ends_the_mirror_with_its_name(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    with_one_record_too_large(source, target, topic_name)
+    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert mirror.wait() == 1
+    last = mirror.text.strip().splitlines()[-1]
+    assert last.startswith(f"mirrormaker: {topic_name}-1: the record at source offset 50 cannot be delivered"), last
+    assert "max.message.bytes of 20000" in last
+    assert [row.key for row in read(target, topic_name)[1]] == [b"%d" % n for n in range(1, 101, 2)]
+
+
+def test_a_record_that_is_too_large_alone_is_written_down_and_the_rest_arrives_if_asked(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    with_one_record_too_large(source, target, topic_name)
+    file = tmp_path / "undelivered.jsonl"
+    options = ("--whitelist", topic_name, "--abort.on.send.failure", "false", "--undelivered.file", str(file))
+    mirror = run_once(tmp_path, source, target, *options, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert "1 records could not be delivered" in mirror.text
+    (line,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (line["topic"], line["partition"], line["offset"]) == (topic_name, 1, 50)
+    assert "max.message.bytes" in line["cause"]
+    found = read(target, topic_name)
+    assert [row.key for row in found[1]] == [b"%d" % n for n in range(1, 200, 2) if n != 101]
+    assert len(found[0]) == 100
+
+
+def test_a_record_that_the_target_refuses_is_found_in_its_batch(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """A compacted topic takes no record without a key."""
+    source.create_topic(topic_name, partitions=1)
+    target.create_topic(topic_name, partitions=1, config={"cleanup.policy": "compact"})
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=100)
+    for number in range(100):
+        producer.send(topic_name, b"%d" % number, None if number in (30, 31, 77) else b"%d" % number, partition=0)
+    producer.flush()
+    producer.close()
+    file = tmp_path / "undelivered.jsonl"
+    options = ("--whitelist", topic_name, "--abort.on.send.failure", "false", "--undelivered.file", str(file))
+    mirror = run_once(tmp_path, source, target, *options, group=topic_name)
+    assert mirror.wait() == 0, mirror.text
+    assert [json.loads(line)["offset"] for line in file.read_text().splitlines()] == [30, 31, 77]
+    assert [row.value for row in read(target, topic_name)[0]] == [
+        b"%d" % n for n in range(100) if n not in (30, 31, 77)
+    ]
+
+
+def test_partitions_can_be_chosen_by_key_or_kept_as_the_user_says(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    kept, keyed = f"{topic_name}.kept", f"{topic_name}.keyed"
+    for topic, there in ((kept, 5), (keyed, 3)):
+        source.create_topic(topic, partitions=3)
+        target.create_topic(topic, partitions=there)
+        producer = KafkaProducer(bootstrap_servers=source.bootstrap)
+        for number in range(300):  # not where their keys belong
+            producer.send(topic, b"%d" % number, b"k%d" % (number % 17), partition=number % 3)
+        producer.flush()
+        producer.close()
+    mirror = run_once(tmp_path, source, target, "--whitelist", kept, group=kept, producer="partition.by=same\n")
+    assert mirror.wait() == 0, mirror.text
+    assert {p: [row.content for row in rows] for p, rows in read(target, kept).items() if rows} == {
+        p: [row.content for row in rows] for p, rows in read(source, kept).items()
+    }
+    mirror = run_once(tmp_path, source, target, "--whitelist", keyed, group=keyed, producer="partition.by=key\n")
+    assert mirror.wait() == 0, mirror.text
+    assert_mirrored_by_key(read(source, keyed), read(target, keyed))
+
+
+def test_the_same_partition_on_fewer_partitions_is_refused(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=3)
+    target.create_topic(topic_name, partitions=2)
+    mirror = run_once(
+        tmp_path, source, target, "--whitelist", topic_name, group=topic_name, producer="partition.by=same\n"
+    )
+    assert mirror.wait() == 1
+    last = mirror.text.strip().splitlines()[-1]
+    assert f"{topic_name} has 3 partitions on the source and 2 on the target: with partition.by=same" in last, last
+    assert "Traceback" not in mirror.text
+
+
+def test_a_target_that_is_given_more_partitions_goes_on_by_key(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=3)
+    target.create_topic(topic_name, partitions=2)
+    write_with_java(source, (topic_name, "none", 300, "plain"))
+    options = ("--whitelist", topic_name, "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        deadline = time.monotonic() + 60
+        while sum(map(len, read(target, topic_name).values())) < 300:
+            assert time.monotonic() < deadline, mirror.text
+            time.sleep(0.5)
+        admin = KafkaAdminClient(bootstrap_servers=target.bootstrap)
+        admin.create_partitions({topic_name: 4})
+        admin.close()
+        mirror.wait_for("3 partitions on the source and 4 on the target now; going on at source offset", 30)
+        write_with_java(source, (topic_name, "lz4", 300, "plain"))
+        deadline = time.monotonic() + 30
+        while sum(map(len, read(target, topic_name).values())) < 600:
+            assert time.monotonic() < deadline, mirror.text
+            time.sleep(0.5)
+        assert mirror.stop() == 0, mirror.text
+    found = read(target, topic_name)
+    after = {p: [r for r in rows if (r.value or b"").startswith(b"lz4")] for p, rows in found.items()}
+    origin = {
+        p: [r for r in rows if (r.value or b"").startswith(b"lz4")] for p, rows in read(source, topic_name).items()
+    }
+    assert_mirrored_by_key(origin, after)
+    assert all(after.values())
