@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import time
 from collections.abc import Sequence
@@ -10,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
 from bench.raw import Line
+
 from mirrormaker.embedded import Cluster
 from mirrormaker.wire import produce
 from mirrormaker.wire.arrow import SCHEMA, from_table, to_table
 from mirrormaker.wire.batch import LOG_APPEND_TIME, Batch, Batches, split
-from mirrormaker.wire.compression import CODECS, NONE
+from mirrormaker.wire.compression import CODECS, NONE, ZSTD
 from mirrormaker.wire.records import pack, unpack
 
 PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
@@ -74,14 +73,34 @@ def in_the_log(cluster: Cluster, topic: str, partition: int) -> Batches:
 
 # -- from us to Java
 
+_BYTES = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no ASCII as \\xFF
+_PRINTING = [
+    *(f"print.{part}=true" for part in ("timestamp", "partition", "offset", "headers", "key", "value")),
+    *(f"{part}.deserializer={_BYTES}" for part in ("key", "value", "headers")),
+    *(f"{part}.separator=|" for part in ("key", "headers")),
+    "null.literal=(null)",
+]
+
+
+def as_printed(partition: int, offset: int, row: dict[str, Any]) -> str:
+    headers = [f"{header['key']}:{escaped(header['value'])}" for header in row["headers"]] or ["NO_HEADERS"]
+    where = [f"CreateTime:{row['timestamp']}", f"Partition:{partition}", f"Offset:{offset}"]
+    return "|".join([*where, *headers, escaped(row["key"]), escaped(row["value"])])
+
+
+def escaped(data: bytes | None) -> str:
+    if data is None:
+        return "(null)"
+    return "".join(chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x5C else f"\\x{byte:02X}" for byte in data)
+
 
 def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, topic_name: str) -> None:
-    """One partition for each codec: the consumer prints which, and is started once."""
+    """One partition for each codec: the consumer prints which, and is started only once."""
     source.create_topic(topic_name, partitions=len(CODECS))
-    for codec in range(len(CODECS)):
+    for codec, name in enumerate(CODECS):
         append(source, topic_name, codec, packed(codec))
-        kept = in_the_log(source, topic_name, codec)
-        assert [batch.codec for batch in kept] == [CODECS[codec]] * (len(BOUNDS) - 1), "the broker packed it again"
+        kept = [batch.codec for batch in in_the_log(source, topic_name, codec)]
+        assert kept == [name] * (len(BOUNDS) - 1), "the broker did not keep our batches as they were"
 
     printed = source.run_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -89,19 +108,35 @@ def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, t
         *("--max-messages", str(len(CODECS) * len(ROWS)), "--timeout-ms", "30000"),
         *(part for setting in _PRINTING for part in ("--formatter-property", setting)),
     )
-    found: dict[int, list[str]] = {}
-    for line in printed.stdout.splitlines():
-        partition, rest = line.removeprefix("Partition:").split("|", 1) if "|Partition:" not in line else _turned(line)
-        found.setdefault(int(partition), []).append(rest)
-    wanted = [as_printed(offset, row) for offset, row in enumerate(ROWS)]
+    lines = printed.stdout.split("\n")
     for codec, name in enumerate(CODECS):
-        assert found.get(codec) == wanted, f"{name}: {printed.stderr}"
+        found = [line for line in lines if f"|Partition:{codec}|" in line[:60]]
+        wanted = [as_printed(codec, offset, row) for offset, row in enumerate(ROWS)]
+        assert len(found) == len(wanted), f"{name}: {printed.stderr}"
+        different = next((pair for pair in zip(found, wanted, strict=True) if pair[0] != pair[1]), None)
+        assert different is None, f"{name}: Java reads {different[0][:500]} instead of {different[1][:500]}"
 
 
-_BYTES = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no ASCII as \xFF
-_PRINTING = [
-    *(f"print.{part}=true" for part in ("timestamp", "partition", "offset", "headers", "key", "value")),
-    *(f"{part}.deserializer={_BYTES}" for part in ("key", "value", "headers")),
-    *(f"{part}.separator=|" for part in ("key", "headers")),
-    "null.literal=(null)",
-]
+# -- from Java to us
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_we_read_what_javas_broker_packed(source: Cluster, topic_name: str, codec: str) -> None:
+    """A topic with its own compression: the broker takes our plain batches apart and writes its own."""
+    source.create_topic(topic_name, config={"compression.type": codec})
+    append(source, topic_name, 0, packed(NONE))
+    found = in_the_log(source, topic_name, 0)
+    assert {batch.codec for batch in found} == {codec}
+    assert to_table(unpack(found)).to_pylist() == [{**row, "offset": offset} for offset, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_topic_with_log_append_time_has_the_brokers_time(source: Cluster, topic_name: str, codec: int) -> None:
+    source.create_topic(topic_name, config={"message.timestamp.type": "LogAppendTime"})
+    append(source, topic_name, 0, packed(codec))
+    found = in_the_log(source, topic_name, 0)
+    assert all(batch.attributes & LOG_APPEND_TIME for batch in found)
+    table = to_table(unpack(found))
+    assert set(table.column("timestamp").to_pylist()) == {batch.max_timestamp for batch in found}
+    assert min(batch.max_timestamp for batch in found) >= NOW
+    assert table.column("value").to_pylist() == [row["value"] for row in ROWS]
