@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from bench import latency, report, throughput, workloads
+from bench import backlog, latency, report, throughput
 from bench.progress import step
 from bench.raw import BrokerError
 from bench.results import Measurement
@@ -48,7 +48,7 @@ def main() -> int:
 def _prepare(console: Console, stage: Stage, work: Workload, rehearse: bool) -> None:
     """Write the source's records, and let the brokers' compilers see them copied before anything is measured."""
     with step(console, f"{work.name}: writing {work.records:,} records") as tell:
-        batches = workloads.write(work, stage, tell)
+        batches = backlog.write(work, stage, tell)
     console.print(f"  the source's log holds {batches}", highlight=False)
     for name in ("mm1", "ours") if rehearse else ():
         with step(console, f"{work.name}: warming up the brokers with {TOOLS[name].title}") as tell:

@@ -28,7 +28,7 @@ def measure(stage: Stage, work: Latency, tool: Tool, tell: Callable[[int], None]
     """Produce at a steady rate while the mirror starts, warms up and is measured; then read the target back."""
     job = Job.on(stage, topic := f"bench-l-{time.time_ns()}", "none")
     create(stage.source, topic)
-    stage.empty_target(topic, {"message.timestamp.type": "LogAppendTime"})
+    stage.empty_target(topic, config={"message.timestamp.type": "LogAppendTime"})
     ends = Ends(stage.target, topic)
     with Trickle(stage.source.brokers[0].port, topic, work) as trickle, running(tool, job) as mirror:
         helpers = [*stage.brokers, trickle.pid]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -49,8 +50,8 @@ class Line:
         return bytes(got)
 
 
-def batch(values: Iterable[bytes]) -> bytes:
-    """One uncompressed record batch with these values."""
+def batch(values: Iterable[bytes], keys: Sequence[bytes] | None = None) -> bytes:
+    """One uncompressed record batch with these values, and these keys or none."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -61,8 +62,8 @@ def batch(values: Iterable[bytes]) -> bytes:
         batch_size=1 << 20,
     )
     now = time.time_ns() // 1_000_000
-    for number, value in enumerate(values):
-        builder.append(number, now, None, value, [])
+    for number, (value, key) in enumerate(zip(values, keys or repeat(None), strict=False)):
+        builder.append(number, now, key, value, [])
     return bytes(builder.build())
 
 

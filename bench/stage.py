@@ -12,6 +12,7 @@ from bench import raw
 from mirrormaker.embedded import Cluster, owned
 
 PARTITIONS = 8
+"""Of every topic, unless a workload says otherwise for its target."""
 
 _GONE = 20.0
 """Seconds for deleted topics to leave the metadata; usually a tenth of one."""
@@ -44,18 +45,18 @@ class Stage:
         """The process ids of both brokers."""
         return [broker.pid for cluster in (self.source, self.target) for broker in cluster.brokers if broker.pid]
 
-    def empty_target(self, topic: str, config: Mapping[str, str] | None = None) -> None:
+    def empty_target(self, topic: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None) -> None:
         """Leave nothing on the target but this topic, empty."""
         clear(self.target)
-        create(self.target, topic, config)
+        create(self.target, topic, partitions, config)
 
 
 class Ends:
     """How many records a topic that never lost any holds."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
         self._line = raw.Line(cluster.brokers[0].port)
-        self._request = raw.list_end_offsets(topic, PARTITIONS)
+        self._request = raw.list_end_offsets(topic, partitions)
 
     def __call__(self) -> int:
         return sum(max(0, end) for end in self.of_partitions())
@@ -68,10 +69,10 @@ class Ends:
         self._line.close()
 
 
-def create(cluster: Cluster, topic: str, config: Mapping[str, str] | None = None) -> None:
+def create(cluster: Cluster, topic: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None) -> None:
     """Create a topic and wait until its partitions can be used: the broker names their leader a moment before."""
-    cluster.create_topic(topic, PARTITIONS, config=config)
-    ends = Ends(cluster, topic)
+    cluster.create_topic(topic, partitions, config=config)
+    ends = Ends(cluster, topic, partitions)
     while -1 in ends.of_partitions():
         time.sleep(0.02)
     ends.close()

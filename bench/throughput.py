@@ -14,8 +14,8 @@ from bench.workloads import Workload
 
 def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None]) -> tuple[Figures, list[str]]:
     """Let a mirror copy a workload to an empty target: its figures, and what else was noticed."""
-    stage.empty_target(work.topic)
-    ends = Ends(stage.target, work.topic)
+    stage.empty_target(work.topic, work.target_partitions)
+    ends = Ends(stage.target, work.topic, work.target_partitions)
     with running(tool, Job.on(stage, work.topic, work.codec)) as mirror:
         copy = watch(
             mirror.tree, stage.brokers, mirror.started, ends, work.records, work.limit, lambda: mirror.alive, tell
@@ -23,10 +23,10 @@ def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None
         if copy.last is None:
             mirror.failed(f"{copy.seen:,} of {work.records:,} records within {work.limit:g} s")
     figures = {"peak_mb": mirror.tree.peak_memory / 1e6} | _figures(copy, work)
-    surplus = ends() - work.records
+    on_target = ends()
     ends.close()
-    if surplus > 0:
-        mirror.notes.append(f"{surplus:,} records too many")
+    if on_target != work.records:
+        mirror.notes.append(f"{on_target:,} records on the target, {work.records:,} on the source")
     return figures, mirror.notes
 
 
