@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker.wire import varints
 from mirrormaker.wire.arrow import HEADERS, SCHEMA, from_columns, from_table, to_table
 from mirrormaker.wire.batch import Batch, CorruptBatch
 from mirrormaker.wire.records import Records, pack
@@ -276,11 +278,13 @@ def test_keys_longer_than_their_record_are_refused(data: bytes) -> None:
         tail(data).keys()
 
 
-def test_a_record_with_a_hundred_thousand_headers_is_read_in_no_time() -> None:
-    """Each header of a single record cost as much as one of every record: five seconds."""
+def test_a_record_with_a_hundred_thousand_headers_is_not_read_in_rounds() -> None:
+    """Each header of a single record cost as much as one of every record: five seconds in all."""
     headers = [{"key": "a", "value": None}, {"key": "b", "value": b"x"}] * 50_000
     table = pa.Table.from_pylist([{**ROWS[0], "headers": headers}, *ROWS], SCHEMA)
-    assert back(table) == table.to_pylist()
+    with patch.object(varints, "read", wraps=varints.read) as rounds:
+        assert back(table) == table.to_pylist()
+    assert rounds.call_count < 100
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 100])

@@ -250,10 +250,10 @@ A_RECORD = b"\x0c\0\0\0\x01\x01\0"  # the smallest
     ],
 )
 def test_a_lie_costs_neither_memory_nor_time(codec: int, payload: bytes, count: int) -> None:
-    """In multiples of what is there; 1 MB of a batch's records may take 16 MB as columns if they are the smallest."""
+    """In multiples of what is there; 1 MB of a batch's records take 12 MB as columns if they are the smallest, and took 74."""
     data = repacked(payload, codec, count)
     began = time.monotonic()
-    assert growth(lambda: outcome(data)) < 96 * MB
+    assert growth(lambda: outcome(data)) < 32 * MB
     assert time.monotonic() - began < 20
 
 
