@@ -19,12 +19,13 @@ from bench.workloads import FULL, QUICK, Latency, Workload
 from mirrormaker.embedded import EmbeddedError
 
 _NAMES = tuple(work.name for work in FULL)
+_REHEARSE = ("mm1", "ours", "mm1-handler", "ours-tables")
 
 
 def main() -> int:
     args = _arguments()
     works = [work for work in (QUICK if args.quick else FULL) if work.name in args.only]
-    tools = [TOOLS[name] for name in args.tools]
+    tools = [tool for tool in TOOLS.values() if {tool.name, tool.like} & set(args.tools)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     measurements: list[Measurement] = []
@@ -50,7 +51,7 @@ def _prepare(console: Console, stage: Stage, work: Workload, rehearse: bool) -> 
     with step(console, f"{work.name}: writing {work.records:,} records") as tell:
         batches = backlog.write(work, stage, tell)
     console.print(f"  the source's log holds {batches}", highlight=False)
-    for name in ("mm1", "ours") if rehearse else ():
+    for name in [name for name in _REHEARSE if name in work.tools] if rehearse else ():
         with step(console, f"{work.name}: warming up the brokers with {TOOLS[name].title}") as tell:
             throughput.measure(stage, work, TOOLS[name], tell)
 
@@ -59,13 +60,11 @@ def _run(
     console: Console, stage: Stage, run: int, runs: int, works: Sequence[Workload | Latency], tools: Sequence[Tool]
 ) -> list[Measurement]:
     """Every tool with every workload once; each run begins with another tool."""
-    turn = (run - 1) % len(tools)
-    order = [*tools[turn:], *tools[:turn]]
     found = []
     for work in works:
-        for tool in order:
-            if tool.name not in work.tools:
-                continue
+        taking_part = [tool for tool in tools if tool.name in work.tools]
+        turn = (run - 1) % max(1, len(taking_part))
+        for tool in [*taking_part[turn:], *taking_part[:turn]]:
             with step(console, f"{work.name}, {tool.title}, run {run} of {runs}") as tell:
                 if isinstance(work, Latency):
                     figures, notes = latency.measure(stage, work, tool, tell)
@@ -83,7 +82,7 @@ def _in_short(figures: dict[str, float]) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="smaller sizes, tools as shipped, one run: under 4 minutes"
+        "--quick", action="store_true", help="smaller sizes, tools as shipped, one run: about 5 minutes"
     )
     parser.add_argument("--runs", type=int, help="how often to measure; medians are reported (3, with --quick 1)")
     parser.add_argument("--only", type=_list(_NAMES), default=_NAMES, help=f"workloads: {','.join(_NAMES)}")

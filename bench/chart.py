@@ -14,7 +14,11 @@ _PANELS = (
     ("W1", "cpu_s_per_gb", "W1: CPU seconds per GB, less is better", 1),
     ("W2", "cpu_s_per_gb", "W2: CPU seconds per GB, less is better", 1),
     ("W3", "records_per_s", "W3: thousand records/s", 1e-3),
+    ("W4", "records_per_s", "W4: thousand records/s", 1e-3),
+    ("W5", "records_per_s", "W5: thousand records/s", 1e-3),
+    ("H", "records_per_s", "H: thousand records/s", 1e-3),
     ("W1", "peak_mb", "W1: peak memory in MB, less is better", 1),
+    ("W2", "peak_mb", "W2: peak memory in MB, less is better", 1),
     ("L", "p50_ms", "Latency p50 in ms, less is better", 1),
     ("L", "p99_ms", "Latency p99 in ms, less is better", 1),
 )
@@ -64,7 +68,7 @@ def _panel(title: str, bars: list[tuple[str, str, float]], x: int, y: int) -> st
 
 
 def _kind(tool: str) -> str:
-    return "ours" if tool == "ours" else "tuned" if tool.endswith("-tuned") else "java"
+    return "ours" if tool.startswith("ours") else "tuned" if tool.endswith("-tuned") else "java"
 
 
 def number_text(value: float) -> str:

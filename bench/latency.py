@@ -26,7 +26,7 @@ _CATCH_UP = 15.0
 
 def measure(stage: Stage, work: Latency, tool: Tool, tell: Callable[[int], None]) -> tuple[Figures, list[str]]:
     """Produce at a steady rate while the mirror starts, warms up and is measured; then read the target back."""
-    job = Job.on(stage, topic := f"bench-l-{time.time_ns()}", "none")
+    job = Job.on(stage, topic := f"bench-l-{time.time_ns()}")
     create(stage.source, topic)
     stage.empty_target(topic, config={"message.timestamp.type": "LogAppendTime"})
     ends = Ends(stage.target, topic)

@@ -48,13 +48,23 @@ _LATENCY = (
 _DISTURBED = 0.15
 """Cores of other load from which on a figure is marked: below is the kernel's own work."""
 
+_REMARKS = {
+    "W4": "Ours and the Java MirrorMaker send each record where its key belongs among 12 partitions. MirrorMaker 2 keeps "
+    "the partition's number whatever the target has, and so writes to 8 of the 12.",
+    "W5": "Every mirror is told `compression.type=lz4`.",
+    "H": "The handler makes a new value of each record, in upper case. Ours has two shapes: a Python function that is "
+    "called for each record, and one that is called for an Arrow table of many. The Java MirrorMaker's is a class "
+    "that is called for each record; MirrorMaker 2 has no message handlers. There is no goal for this.",
+}
+
 HOW = """\
 One broker each as source and target (Kafka 4.3.1, 1 GB heap), topics of 8 partitions, everything on one machine; two
 streams or tasks for every mirror, and an empty target topic and a new group for every copy. The Java tools run with the
 JVM options of Kafka's own start scripts: *as shipped* with no other setting than addresses, group and
 `auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync off), *tuned* with
-1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec. Ours runs with its defaults.
-Records of W2 are drawn from 10,000 JSON lines.
+1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec (W5: lz4). Ours runs with its defaults.
+Records of W2, W5 and H are drawn from 10,000 JSON lines. Those of W4 have keys of 8 bytes, 80,000 different ones, in the
+partitions where Java's partitioner puts them. After each copy, both sides must hold the same number of records.
 
 - **records/s, MB/s**: from the first record seen on the target to the last (its end offsets are asked for every 20 ms);
   payload bytes, 1 MB = 10^6. *From start*: from the start of the process.
@@ -75,7 +85,13 @@ def show(console: Console, quick: bool, works: Works, measurements: Sequence[Mea
     """The tables, and a verdict on each goal that these workloads have."""
     figures = medians(measurements)
     for work in works:
-        table = Table(title=f"{work.name}: {work.title}", box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(
+            title=f"{work.name}: {work.title}",
+            caption=_REMARKS.get(work.name),
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+        )
         head, *rows = _rows(work, figures)
         for number, column in enumerate(head):
             table.add_column(column, justify="right" if number else "left")
@@ -133,6 +149,8 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
         rule = [":--"] + ["--:"] * (len(head) - 1)
         lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
         parts += [f"## {work.name}: {work.title}\n", "\n".join(lines) + "\n"]
+        if work.name in _REMARKS:
+            parts.append(_REMARKS[work.name] + "\n")
     parts += ["## Goals\n", "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"]
     parts += ["## How it is measured\n", HOW + _END]
     file = _DOCS / "benchmarks.md"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bench.logs import batches_in
 from bench.measure import Copy, other_load, watch
 from bench.results import Figures
 from bench.running import running
 from bench.stage import Ends, Stage
-from bench.tools import Job, Tool
+from bench.tools import Job, NotHere, Tool
 from bench.workloads import Workload
 
 
@@ -16,7 +17,12 @@ def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None
     """Let a mirror copy a workload to an empty target: its figures, and what else was noticed."""
     stage.empty_target(work.topic, work.target_partitions)
     ends = Ends(stage.target, work.topic, work.target_partitions)
-    with running(tool, Job.on(stage, work.topic, work.codec)) as mirror:
+    job = Job.on(stage, work.topic, work.codec, work.target_codec)
+    try:
+        tool.prepare(job)
+    except NotHere as error:
+        return {}, [f"not measured: {error}"]
+    with running(tool, job) as mirror:
         copy = watch(
             mirror.tree, stage.brokers, mirror.started, ends, work.records, work.limit, lambda: mirror.alive, tell
         )
@@ -27,6 +33,10 @@ def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None
     ends.close()
     if on_target != work.records:
         mirror.notes.append(f"{on_target:,} records on the target, {work.records:,} on the source")
+    if work.target_codec and on_target:
+        codecs = batches_in(stage.target, work.topic).codecs
+        if codecs != (work.target_codec,):
+            mirror.notes.append(f"the target's batches are {' and '.join(codecs)}, not {work.target_codec}")
     return figures, mirror.notes
 
 

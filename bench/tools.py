@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bench import ROOT
 from bench.stage import Stage
-from mirrormaker.embedded import KafkaTools, owned
+from mirrormaker.embedded import KafkaTools, jars, java, owned
+from mirrormaker.embedded.tools import command
 
 STREAMS = "2"
+
+_MM1_VERSION = "3.9.2"
+_HANDLER = ROOT / "bench" / "UpperCase.java"
 
 _PATIENCE = 15.0
 """Seconds for a mirror to stop in order before it is killed."""
@@ -53,15 +58,24 @@ class Job:
 
     topic: str
     codec: str
+    """Of the source's batches."""
+    target_codec: str | None
+    """What the mirror must compress with, if it is told."""
     source: str
     target: str
     directory: Path
     name: str
 
     @classmethod
-    def on(cls, stage: Stage, topic: str, codec: str) -> Job:
+    def on(cls, stage: Stage, topic: str, codec: str = "none", target_codec: str | None = None) -> Job:
         name = f"bench{uuid.uuid4().hex[:8]}"
-        return cls(topic, codec, stage.source.bootstrap, stage.target.bootstrap, stage.directory, name)
+        addresses = (stage.source.bootstrap, stage.target.bootstrap)
+        return cls(topic, codec, target_codec, *addresses, stage.directory, name)
+
+    @property
+    def classes(self) -> Path:
+        """Where compiled Java is put for this copy."""
+        return self.directory / f"{self.name}-classes"
 
     def properties(self, kind: str, settings: Mapping[str, str]) -> str:
         """Write a property file and return its path."""
@@ -77,6 +91,14 @@ class Tool:
     name: str
     title: str
     start: Callable[[Job, IO[bytes]], subprocess.Popen[bytes]]
+    prepare: Callable[[Job], None] = lambda job: None
+    """Done before the clock starts."""
+    like: str = ""
+    """Whoever chooses that tool chooses this one too."""
+
+
+class NotHere(Exception):
+    """This machine lacks what a mirror needs."""
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -91,10 +113,24 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ours(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [str(Path(sysconfig.get_path("scripts")) / "mirrormaker"), "run"]
-    command += ["--consumer.config", job.properties("consumer", _source(job)), "--whitelist", job.topic]
-    command += ["--producer.config", job.properties("producer", _target(job)), "--num.streams", STREAMS]
-    return owned.spawn(command, stdout=log, stderr=log, cwd=job.directory)
+    return _start_ours(job, log)
+
+
+def _ours_with_records(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return _start_ours(job, log, "--message.handler", "bench.handlers:upper_case")
+
+
+def _ours_with_tables(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return _start_ours(job, log, "--message.handler", "bench.handlers:upper_case_table")
+
+
+def _start_ours(job: Job, log: IO[bytes], *handler: str) -> subprocess.Popen[bytes]:
+    line = [str(Path(sysconfig.get_path("scripts")) / "mirrormaker"), "run"]
+    line += ["--consumer.config", job.properties("consumer", _source(job)), "--whitelist", job.topic]
+    line += ["--producer.config", job.properties("producer", _target(job)), "--num.streams", STREAMS]
+    # Spark's workers look for the handler there too.
+    env = os.environ | {"PYTHONPATH": str(ROOT)} if handler else None
+    return owned.spawn([*line, *handler], stdout=log, stderr=log, cwd=job.directory, env=env)
 
 
 def _mm1(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -106,18 +142,41 @@ def _mm1_tuned(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
     return _start_mm1(job, log, _source(job) | _LARGE_FETCHES, _target(job) | _large_batches(job), _MM2_HEAP)
 
 
+def _mm1_with_handler(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return _start_mm1(job, log, _source(job), _target(job), _MM1_HEAP, "--message.handler", _HANDLER.stem)
+
+
 def _start_mm1(
-    job: Job, log: IO[bytes], consumer: Mapping[str, str], producer: Mapping[str, str], heap: Sequence[str]
+    job: Job,
+    log: IO[bytes],
+    consumer: Mapping[str, str],
+    producer: Mapping[str, str],
+    heap: Sequence[str],
+    *handler: str,
 ) -> subprocess.Popen[bytes]:
-    return KafkaTools("3.9.2").start(
+    line = command(
+        _MM1_VERSION,
         "kafka.tools.MirrorMaker",
         *("--consumer.config", job.properties("consumer", consumer)),
         *("--producer.config", job.properties("producer", producer)),
-        *("--include", job.topic, "--num.streams", STREAMS),
-        stdout=log,
-        stderr=log,
+        *("--include", job.topic, "--num.streams", STREAMS, *handler),
         jvm=[*heap, *_PERFORMANCE],
+        log_level="WARN",
     )
+    if handler:
+        line[line.index("-cp") + 1] += f"{os.pathsep}{job.classes}"
+    return owned.spawn(line, stdout=log, stderr=log)
+
+
+def _compile_handler(job: Job) -> None:
+    """Not with javac, which a Java runtime lacks: many have its module all the same."""
+    path = os.pathsep.join(str(jar) for jar in sorted(jars(_MM1_VERSION).glob("*.jar")))
+    compiler = [java(), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    done = subprocess.run(
+        [*compiler, "-nowarn", "-cp", path, "-d", str(job.classes), str(_HANDLER)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise NotHere(f"{_HANDLER.name} does not compile: {(done.stdout + done.stderr).strip()}")
 
 
 def _mm2(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -131,7 +190,7 @@ def _mm2_tuned(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _start_mm2(job: Job, log: IO[bytes], tuning: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start_mm2(job: Job, log: IO[bytes], tuning: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # Its positions are kept under the source's alias: a new one for each copy makes it start from the beginning.
     source = job.name
     settings = {
@@ -156,10 +215,11 @@ def _start_mm2(job: Job, log: IO[bytes], tuning: dict[str, str]) -> subprocess.P
         "offset.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         "config.storage.replication.factor": "1",
+        **{f"target.producer.{key}": value for key, value in _compression(job).items()},
     }
     return KafkaTools("4.3.1").start(
         "org.apache.kafka.connect.mirror.MirrorMaker",
-        job.properties("mm2", settings | tuning),
+        job.properties("mm2", {**settings, **tuning}),
         stdout=log,
         stderr=log,
         jvm=[*_MM2_HEAP, *_PERFORMANCE],
@@ -171,11 +231,15 @@ def _source(job: Job) -> dict[str, str]:
 
 
 def _target(job: Job) -> dict[str, str]:
-    return {"bootstrap.servers": job.target}
+    return {"bootstrap.servers": job.target} | _compression(job)
+
+
+def _compression(job: Job) -> dict[str, str]:
+    return {"compression.type": job.target_codec} if job.target_codec else {}
 
 
 def _large_batches(job: Job) -> dict[str, str]:
-    return _LARGE_BATCHES | {"compression.type": job.codec}
+    return _LARGE_BATCHES | {"compression.type": job.target_codec or job.codec}
 
 
 TOOLS = {
@@ -186,5 +250,8 @@ TOOLS = {
         Tool("mm2", "MirrorMaker 2 (4.3.1)", _mm2),
         Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned),
         Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned),
+        Tool("ours-records", "ours, handler of records", _ours_with_records, like="ours"),
+        Tool("ours-tables", "ours, handler of tables", _ours_with_tables, like="ours"),
+        Tool("mm1-handler", "Java MirrorMaker 3.9.2", _mm1_with_handler, _compile_handler, like="mm1"),
     )
 }
