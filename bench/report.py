@@ -58,13 +58,16 @@ _REMARKS = {
 }
 
 HOW = """\
-One broker each as source and target (Kafka 4.3.1, 1 GB heap), topics of 8 partitions, everything on one machine; two
-streams or tasks for every mirror, and an empty target topic and a new group for every copy. The Java tools run with the
-JVM options of Kafka's own start scripts: *as shipped* with no other setting than addresses, group and
+One broker each as source and target (Kafka 4.3.1, 1 GB heap), topics of 8 partitions (W4's target: 12), everything on
+one machine; two streams or tasks for every mirror, and an empty target topic and a new group for every copy. The Java
+tools run with the JVM options of Kafka's own start scripts: *as shipped* with no other setting than addresses, group and
 `auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync off), *tuned* with
-1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec (W5: lz4). Ours runs with its defaults.
+1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec (W5: lz4). Ours runs with its
+defaults.
+
 Records of W2, W5 and H are drawn from 10,000 JSON lines. Those of W4 have keys of 8 bytes, 80,000 different ones, in the
-partitions where Java's partitioner puts them. After each copy, both sides must hold the same number of records.
+partitions where Java's partitioner puts them. A copy after which both sides do not hold the same number of records has a
+note below its table.
 
 - **records/s, MB/s**: from the first record seen on the target to the last (its end offsets are asked for every 20 ms);
   payload bytes, 1 MB = 10^6. *From start*: from the start of the process.
@@ -99,8 +102,8 @@ def show(console: Console, quick: bool, works: Works, measurements: Sequence[Mea
             table.add_row(*row)
         console.print(table)
     for measurement in measurements:
-        for note in measurement.notes:
-            console.print(f"{measurement.workload} {measurement.tool} run {measurement.run}: {note}", highlight=False)
+        for note in _notes(measurement):
+            console.print(f"{measurement.workload}, {note}", highlight=False)
     names = {work.name for work in works}
     verdicts = [verdict for verdict in judge(figures) if verdict.goal.workload in names]
     for verdict in verdicts:
@@ -151,6 +154,14 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
         parts += [f"## {work.name}: {work.title}\n", "\n".join(lines) + "\n"]
         if work.name in _REMARKS:
             parts.append(_REMARKS[work.name] + "\n")
+        notes = [
+            f"- {note}"
+            for measurement in measurements
+            if measurement.workload == work.name
+            for note in _notes(measurement)
+        ]
+        if notes:
+            parts.append("\n".join(notes) + "\n")
     parts += ["## Goals\n", "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"]
     parts += ["## How it is measured\n", HOW + _END]
     file = _DOCS / "benchmarks.md"
@@ -173,6 +184,12 @@ def _rows(work: Workload | Latency, figures: Mapping[tuple[str, str], Figures]) 
             mark = "~ " if row.get("other_load", 0) > _DISTURBED else ""
             rows.append([mark + tool.title, *(number_text(row[f]) if f in row else "-" for _, f in columns)])
     return rows
+
+
+def _notes(measurement: Measurement) -> list[str]:
+    """What was noticed, and about whom."""
+    title = TOOLS[measurement.tool].title
+    return [f"{title}, run {measurement.run}: {note}" for note in measurement.notes]
 
 
 def _heading(quick: bool, works: Works) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _compile_handler(job: Job) -> None:
         [*compiler, "-nowarn", "-cp", path, "-d", str(job.classes), str(_HANDLER)], capture_output=True, text=True
     )
     if done.returncode:
-        raise NotHere(f"{_HANDLER.name} does not compile: {(done.stdout + done.stderr).strip()}")
+        raise NotHere(f"{_HANDLER.name} does not compile: {' '.join((done.stdout + done.stderr).split())}")
 
 
 def _mm2(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
