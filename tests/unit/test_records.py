@@ -20,6 +20,7 @@ from mirrormaker.wire.arrow import from_table, to_table
 from mirrormaker.wire.batch import Batch, Batches, CorruptBatch, split
 from mirrormaker.wire.records import (
     Records,
+    _walk,
     _walk_abreast,
     _walk_by_steps,
     _walk_by_zeros,
@@ -52,6 +53,7 @@ from .strategies import (
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 NOW = 1_700_000_000_000
+SMALLEST = 7  # bytes of a record
 MB = b"0123456789abcdef" * (1 << 16)
 ODD = (
     Record(NOW, b"key", b"value", (("header", b"x"), ("null", None), ("", b""), ("größe", MB[:300]))),
@@ -309,9 +311,9 @@ def begins(data: bytes, count: int) -> list[int]:
 
 
 def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
-    """What each way says: one record after the other, batches side by side, and by zeros. None: it is refused, or not known.
+    """What each way says: step by step, batches side by side, by zeros, and all of them together with a guess of one length.
 
-    Around the data lie bytes that would go well with it.
+    None: it is refused, or not known. Around the data lie bytes that would go well with it.
     """
     edge = b"\x80\xff\0"
     around = np.frombuffer(edge + data + edge, np.uint8)
@@ -323,8 +325,13 @@ def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
     def steps() -> Ints:
         return _walk_by_steps(around, start, end, count)
 
+    columns = [np.array([number], np.int64) for number in (start, end, count)]
+
     def abreast() -> Ints:
-        return _walk_abreast(around, *(np.array([number], np.int64) for number in (start, end, count)))
+        return _walk_abreast(around, *columns)
+
+    def together() -> Ints:
+        return _walk(around, *columns)
 
     def zeros() -> Ints | None:
         with (
@@ -334,7 +341,7 @@ def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
             return _walk_by_zeros(around, start, end, count)
 
     found = []
-    for way in (steps, abreast, zeros):
+    for way in (steps, abreast, zeros, together):
         try:
             found.append(told(way()))
         except BadVarint:
@@ -345,10 +352,11 @@ def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
 def assert_the_walks_find_all(log: list[Record]) -> None:
     data = write_batch(log).data[HEADER:]
     truth = begins(data, len(log))
-    steps, abreast, zeros = walks(data, len(log))
+    steps, abreast, zeros, together = walks(data, len(log))
     assert steps == truth
     assert abreast == truth
     assert zeros in (None, truth)
+    assert together == truth
 
 
 @given(st.lists(records, min_size=1, max_size=30))
@@ -404,11 +412,14 @@ _exact_pieces = look_alikes.map(lambda body: bytes([len(body) << 1 & 0x7F]) + bo
 @example(b"\x86\x80\x80\x80\x80\0\0\1\1", 1)
 @example(b"\x06\0\0\0" * 3, 3)
 @example(b"\x06\0\0\0" * 3, 2)
+@example(b"\x86\x80\x80\x80\x80\0\0\1\1" * 3, 3)
+@example(b"\xff\x80\x80\x80\x80\x80\0" * 3, 3)
 def test_all_ways_to_walk_refuse_the_same(data: bytes, count: int) -> None:
-    """Anything at all: the three agree on where the records are, or that there are none; zeros may know nothing."""
-    steps, abreast, zeros = walks(data, count)
+    """Anything at all: they agree on where the records are, or that there are none; zeros may know nothing."""
+    steps, abreast, zeros, together = walks(data, count)
     assert abreast == steps
     assert zeros in (None, steps)
+    assert together == (steps if count * SMALLEST <= len(data) else None)
 
 
 def test_ordinary_records_are_found_by_their_zeros() -> None:
@@ -440,6 +451,25 @@ def test_many_batches_are_walked_side_by_side_as_one_after_the_other() -> None:
     counts = np.array([1 + n % 9 for n in range(50)], np.int64)
     alone = [_walk_by_steps(data, int(a), int(b), int(n)) for a, b, n in zip(starts, ends, counts, strict=True)]
     assert np.array_equal(_walk_abreast(data, starts, ends, counts), np.concatenate(alone))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=9), st.booleans()), min_size=1, max_size=8),
+    st.lists(disguised, min_size=1, max_size=3),
+)
+def test_batches_of_records_of_one_length_among_others(
+    kinds: list[tuple[int, bytes, bool]], others: list[Record]
+) -> None:
+    """They are found without a walk; a record of another length, or as many bytes in another way, must not go unnoticed."""
+    log, offset = [], 0
+    for count, value, uneven in kinds:
+        rows_of_one = [Record(NOW, None, value)] * count
+        odd = [Record(NOW, None, value + b"+"), Record(NOW, None, value[1:])] if uneven else []
+        written = write_batch([*rows_of_one, *odd, *(others if uneven else [])] or others, base_offset=offset)
+        log.append(emptied(written) if count == 5 and not uneven else written)
+        offset = written.last_offset + 1
+    batches = joined(*log)
+    assert rows(unpack(batches)) == read_log(batches.data)
 
 
 # -- numbers

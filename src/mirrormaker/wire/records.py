@@ -147,7 +147,7 @@ def _leads_to_the_next(data: Data, at: Ints, stride: Ints) -> npt.NDArray[np.boo
         length, after = varints.read(data, at)
     except varints.BadVarint:
         return np.zeros(len(at), np.bool_)
-    right: npt.NDArray[np.bool_] = after + length == at + stride
+    right: npt.NDArray[np.bool_] = (after + length == at + stride) & (after - at <= _LENGTH)
     return right
 
 
