@@ -92,7 +92,7 @@ class World:
         self.starts: list[int] = []
         self.on_the_way: list[tuple[int, memoryview]] = []  # of the dead
         for _ in range(chance.randint(3, 30)):
-            rows = []
+            rows: list[Record] = []
             for _ in range(chance.choice((1, 1, 2, 3, 20))):
                 number = len(self.records) + len(rows)
                 key = None if chance.random() < 0.2 else b"key-%d" % chance.randrange(20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -224,16 +224,3 @@ def load_listener(name: str, args: str | None) -> Any:
         if not callable(getattr(found, method, None)):
             raise SettingError(f"{option} {name}: it has no method {method}")
     return found
-
-
-__all__ = [
-    "Handled",
-    "Handler",
-    "HandlerFailed",
-    "Record",
-    "load",
-    "load_handler",
-    "load_listener",
-    "replace",
-    "tables",
-]
