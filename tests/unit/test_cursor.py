@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ class Stage:
                 flow=0, epoch=0, desk=("", 0), secret=b"", source=endpoint, target=endpoint, read_committed=False, acks=-1,
                 max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20,
                 fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1, partition_fetch_bytes=1,
-                identity_expiration_ms=86_400_000, batch_bytes=1 << 19, codec=None, partition_by=None, handler=None,
+                identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None, partition_by=None, handler=None,
             ),
             0,
             0,
@@ -276,6 +277,24 @@ def test_a_batch_that_begins_before_the_position_is_cropped(play: Play) -> None:
         assert stage.wires[1].waiting[0][0].count == 5
         stage.wires[1].answer(base_offset=1000)
         assert (cursor.current.offset, cursor.current.cut(0)) == (105, Cut(0, 25, 1005))
+
+    play(scene)
+
+
+def test_small_batches_wait_for_each_other_if_asked(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        stage.stream.work = replace(stage.stream.work, linger=0.1)
+        cursor = stage.take()
+        await settle()
+        for offset in (100, 103, 105):
+            stage.fetched(cursor, batches(3 if offset == 100 else 2, offset=offset))
+        await settle()
+        assert not stage.wires[1].waiting
+        await until(lambda: bool(stage.wires[1].waiting))
+        assert stage.wires[1].waiting[0][0].count == 7
+        stage.wires[1].answer(base_offset=1000)
+        assert (cursor.current.offset, cursor.current.cut(0)) == (107, Cut(0, 27, 1007))
+        assert stage.stream.buffer.bytes == 0
 
     play(scene)
 

@@ -159,7 +159,7 @@ class Actor:
                 max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None,
                 max_request_bytes=world.chance.choice((300, 1 << 20)), fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1,
                 partition_fetch_bytes=1, identity_expiration_ms=86_400_000, batch_bytes=world.chance.choice((200, 1 << 19)),
-                codec=world.chance.choice((None, 0, 3)), partition_by=None, handler=None,
+                linger=0, codec=world.chance.choice((None, 0, 3)), partition_by=None, handler=None,
             ),
             0,
             0,

@@ -426,6 +426,7 @@ class Flow:
             partition_fetch_bytes=settings.partition_fetch_bytes,
             identity_expiration_ms=self._expiration_ms,
             batch_bytes=target.batch_bytes,
+            linger=target.linger,
             codec=target.codec,
             partition_by=target.partition_by,
             handler=options.message_handler,

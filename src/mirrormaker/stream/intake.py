@@ -25,7 +25,7 @@ from mirrormaker.stream.progress import Unit
 from mirrormaker.stream.resume import Found
 from mirrormaker.stream.trouble import SAME_PLACE, Hold, Renumber, Undeliverable
 from mirrormaker.wire import messages
-from mirrormaker.wire.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, CorruptBatch
+from mirrormaker.wire.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, CorruptBatch, joined
 from mirrormaker.wire.compression import NONE
 from mirrormaker.wire.records import Records, unpack_some
 from mirrormaker.wire.varints import BadVarint, Ints
@@ -61,8 +61,17 @@ class Intake:
         self._waiting: deque[tuple[int, Records | None, int, int, int, Frame]] = deque()  # for the message handler
         self._worker: asyncio.Task[None] | None = None
         self._old_before = 0.0
+        self._held: list[tuple[int, Fetched, Sequence[tuple[int, int]], Frame]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._gathered = False
 
     def accept(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+        if self.cursor.stream.work.linger:
+            self._wait_for_more(fetched, aborted, frame)
+        else:
+            self._process(fetched, aborted, frame)
+
+    def _process(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         cursor = self.cursor
         expiration = cursor.stream.work.identity_expiration_ms - _HOUR_MS
         self._old_before = time.time() * 1000 - expiration
@@ -80,6 +89,35 @@ class Intake:
         except (PartitionError, Hold, Renumber) as error:
             cursor.trouble(error)
         cursor.offer()
+
+    # -- linger.ms: small batches wait for others, so that they go together
+
+    def _wait_for_more(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+        work = self.cursor.stream.work
+        frame.keep(0)
+        self._held.append((self.cursor.lap, fetched, aborted, frame))
+        size = sum(run.size if isinstance(run, Batches) else len(run) for held in self._held for run in held[1])
+        if size >= work.batch_bytes:
+            self._go_on()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(work.linger, self._go_on)
+
+    def _go_on(self) -> None:
+        """Treat all that was held as if one fetch had brought it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, []
+        mine = [part for part in held if part[0] == self.cursor.lap]
+        if mine and self.cursor.flowing:
+            self._gathered = len(mine) > 1
+            found = joined([run for _, fetched, _, _ in mine for run in fetched]) if self._gathered else mine[0][1]
+            frame = Frame(self.cursor.stream.buffer, 0)
+            self._process(found, [pair for _, _, aborted, _ in mine for pair in aborted], frame)
+            frame.drop(0)
+            self._gathered = False
+        for _, _, _, frame in held:
+            frame.drop(0)
 
     # -- the batches lane
 
@@ -131,7 +169,7 @@ class Intake:
         cursor, count = self.cursor, len(run)
         if cursor.spreads or not cursor.is_settled or cursor.singly_until > cursor.expected:
             return True
-        if count < _MANY:
+        if count < (2 if self._gathered else _MANY):
             return False
         attributes = run[0].attributes
         wanted = cursor.stream.work.codec

@@ -36,6 +36,7 @@ class Work:
     partition_fetch_bytes: int
     identity_expiration_ms: int  # the target's producer.id.expiration.ms
     batch_bytes: int  # of a batch that is packed here: batch.size, or what brokers like
+    linger: float  # seconds that small batches wait for others
     codec: int | None  # compression.type; None: as it came
     partition_by: str | None  # "key" or "same"; None: the same where the counts are equal
     handler: tuple[str, str | None] | None  # --message.handler and its arguments

@@ -9,7 +9,7 @@ The CRC-32C covers everything from the attributes on: base offset, length and le
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +195,12 @@ def split(records: memoryview) -> Iterator[Batches | memoryview]:
         at = stop
     if len(bounds) > 1:
         yield _run(records, bounds, was_old)
+
+
+def joined(runs: Sequence[Batches | memoryview]) -> list[Batches | memoryview]:
+    """What several slices brought, as if it were one: copied, so meant for what is small."""
+    parts = [r.data[r.bounds[0] : r.bounds[-1]] if isinstance(r, Batches) else r for r in runs]
+    return list(split(memoryview(bytearray().join(parts))))
 
 
 def _run(records: memoryview, bounds: list[int], old: bool) -> Batches | memoryview:
