@@ -26,6 +26,7 @@ from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
 from mirrormaker.stream.handler import load_handler, load_listener
+from mirrormaker.wire.compression import CODECS
 
 
 class Mirror:
@@ -158,6 +159,7 @@ class Mirror:
                 f"topics     {found}",
                 f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
             ]
+            out += [f"partitions {text}" for text in self._by_key(flow)]
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = self.flows[0]
         place = self.options.spark_master or "this machine"
@@ -171,8 +173,21 @@ class Mirror:
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
             f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
         ]
+        if self.options.message_handler:
+            out.append(f"handler    {self.options.message_handler[0]}")
+        if self.target.codec is not None:
+            out.append(f"packing    what is not {CODECS[self.target.codec]} is packed anew (compression.type)")
         out += [f"note       {note}" for note in self.target.notes]
         return out
+
+    def _by_key(self, flow: Flow) -> list[str]:
+        """Topics whose records change their partition."""
+        topics = sorted({h.position.topic for h in flow.roster if h.position.by_key})
+        counts = [
+            f"{t} {len(flow.source.topics[t].partitions)} to {len(flow.target.topics[t].partitions)}" for t in topics
+        ]
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        return [f"by key, as Java's producer does it: {', '.join(counts[:5])}{more}"] if counts else []
 
     def snapshot(self) -> Snapshot:
         holdings = [h for flow in self.flows for h in flow.roster]
