@@ -191,14 +191,18 @@ class Flow:
         for holding in self.roster:
             topic = holding.position.topic
             known = topic in self.source.topics and topic in self.target.topics
-            if not known or holding.stopped or holding.renumber:
+            if not known or holding.stopped or holding.busy:
                 continue
             with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
                 by_key, before = self.opening.by_key(topic), holding.position
                 here, there = self._counts(topic)
                 if by_key != before.by_key or (by_key and there != before.target_partitions):
                     holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
-                    self.roster.recall(holding)
+                    if holding.given:
+                        self.roster.recall(holding)
+                    else:
+                        holding.busy = True
+                        self._needs_numbers(holding, SAME_PLACE, holding.renumber, [])
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -241,7 +245,7 @@ class Flow:
             holding.revoked = True
             self.roster.recall(holding)
         deadline = time.monotonic() + _STOP_WITHIN
-        while any(holding.given for holding in leaving) and time.monotonic() < deadline:
+        while any(holding.given or holding.busy for holding in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         with contextlib.suppress(*_PASSING):
             await self._commit()
@@ -264,7 +268,9 @@ class Flow:
         mirrored = self._that_can_be(keys)
         old, new = await self.opening.positions(mirrored, committed, first_start)
         for position in [*old, *new]:
-            fits(position)
+            fits(
+                position
+            )  # or the mirror ends, with its name: such a topic cannot be mirrored, and should not be chosen
         if new:
             await self._patiently(lambda: self.membership.commit(rows(new)))
         for clean, positions in ((False, old), (True, new)):
@@ -316,10 +322,10 @@ class Flow:
     def _refused(self, holding: Holding, offset: int, cause: str, reason: str) -> None:
         """A record that can never be delivered: the end, or a line in a file."""
         if self.options.abort_on_send_failure:
-            holding.given, holding.stopped = False, reason
+            holding.busy, holding.stopped = False, reason
             self._fail(MirrorError(reason))
         elif holding.position.offset < offset:  # something before it is not through yet: it will be met again
-            holding.given = False
+            holding.busy = False
             self.roster.give()
         else:
             try:
@@ -345,15 +351,17 @@ class Flow:
             position, lost = await self._patiently(lambda: self.opening.go_on(before, where, reason, topics))
             fits(position)
         except PartitionError as error:
-            holding.stopped = str(error)
+            holding.stopped, holding.busy = str(error), False
             self.say(holding.stopped)
             return
-        if lost:
-            self.lost.append(lost)
-            self.say(f"LOST {lost}")
-        await self._patiently(lambda: self.membership.commit(rows([position])))
-        holding.position = holding.committed = position
-        holding.clean, holding.given = True, False
+        if not holding.revoked:  # by now it may belong to another process, and so does its place in the ledger
+            if lost:
+                self.lost.append(lost)
+                self.say(f"LOST {lost}")
+            await self._patiently(lambda: self.membership.commit(rows([position])))
+            holding.position = holding.committed = position
+            holding.clean = True
+        holding.busy = False
         self.roster.give()
 
     def _commit_soon(self) -> None:

@@ -17,6 +17,7 @@ class Holding:
     stream: int | None = None
     next_stream: int | None = None  # where it goes once it has been let go
     given: bool = False  # a stream has it
+    busy: bool = False  # it is being given new numbers: nobody's turn until then
     releasing: bool = False
     revoked: bool = False
     stopped: str = ""  # why it cannot be mirrored any further

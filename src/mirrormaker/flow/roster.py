@@ -63,7 +63,7 @@ class Roster:
             return  # what a stopping stream lets go of must not come back to it
         take: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for holding in self:
-            idle = not (holding.given or holding.revoked or holding.stopped)
+            idle = not (holding.given or holding.busy or holding.revoked or holding.stopped)
             if idle and holding.stream is not None and self.desk.is_seated(self.flow, holding.stream):
                 holding.given = True
                 take[holding.stream].append({"position": holding.position.to_json(), "clean": holding.clean})
@@ -153,16 +153,16 @@ class Roster:
         holding.handed_over()
         holding.clean = part["clean"]
         if "undeliverable" in part:
-            holding.given = True  # nobody's turn until it is clear what happens to it
+            holding.busy = True
             self.then.refused(holding, part["undeliverable"], part["cause"], part["reason"])
         elif part.get("stopped"):
             holding.stopped = part["reason"]
             self.say(part["reason"])
         elif "renumber" in part:
-            holding.given = True  # nobody's turn until it has new numbers
+            holding.busy = True
             self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
         elif holding.renumber and not holding.revoked:
-            holding.given = True
+            holding.busy = True
             self.then.renumber(holding, SAME_PLACE, holding.renumber, [])
         else:
             self.give()

@@ -67,7 +67,6 @@ class Cursor:
         self._intake = Intake(self)
         self._clean = clean
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last_ack = time.monotonic()
         self._released = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -117,11 +116,11 @@ class Cursor:
         self._intake.accept(fetched, aborted, frame)
 
     def doubt_after(self, seconds: float) -> None:
-        """Quiet for so long that the leaders may have forgotten us?"""
-        if time.monotonic() - self._last_ack > seconds:
-            for outlet in self.outlets:
-                if not outlet.sent:
-                    outlet.channel.known = False
+        """A target partition that was quiet for so long may be led by a broker that has forgotten us."""
+        before = time.monotonic() - seconds
+        for outlet in self.outlets:
+            if outlet.last_ack < before and not outlet.sent:
+                outlet.channel.known = False
 
     def offer(self) -> None:
         for outlet in self.outlets:
@@ -130,7 +129,6 @@ class Cursor:
 
     def delivered(self, entry: Entry, cut: Cut) -> None:
         self.progress.acknowledged(entry.unit, cut)
-        self._last_ack = time.monotonic()
         self.records += entry.count
         self.bytes += entry.size
 
@@ -269,7 +267,7 @@ class Cursor:
         self._trouble = asyncio.get_running_loop().create_future()
         self.takes_zstd = await self.stream.target_takes_zstd()
         for outlet in self.outlets:
-            outlet.max_bytes = self.stream.max_message_bytes(outlet.topic)
+            outlet.max_bytes = self.stream.max_batch_bytes(outlet.topic)
             outlet.target_id = self.stream.target_id(outlet.topic)
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:

@@ -294,7 +294,8 @@ class Intake:
         """The first record that the target would never take."""
         found: list[tuple[int, str]] = []
         for records, targets, outlets in routed:
-            limit, topic = outlets[0].max_bytes, outlets[0].topic
+            topic = outlets[0].topic
+            limit = self.cursor.stream.max_message_bytes(topic)
             large = first_too_large(records, limit, codec)
             if large is not None:
                 cause = f"alone it is larger than the target topic's max.message.bytes of {limit}"

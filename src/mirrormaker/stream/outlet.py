@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class Outlet:
     """The hot path from a cursor to a sender; answers come back in the order of one connection."""
 
     __slots__ = (
-        "channel", "cursor", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to", "target_id", "topic",
+        "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to", "target_id", "topic",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
@@ -56,7 +57,8 @@ class Outlet:
         self.sent: deque[Entry] = deque()
         self.skip = 0  # records from the source that the target already holds
         self.skip_to: Found | None = None  # the last of them
-        self.max_bytes = 1 << 62
+        self.last_ack = time.monotonic()
+        self.max_bytes = 1 << 62  # of a batch
 
     def __repr__(self) -> str:
         return f"{self.cursor} -> {self.topic}-{self.partition}"
@@ -91,6 +93,7 @@ class Outlet:
         except NumbersBroken as error:
             cursor.trouble(cursor.stops(entry.first, str(error)))
         if not channel.in_trouble:
+            self.last_ack = time.monotonic()
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()

@@ -33,7 +33,6 @@ from mirrormaker.wire.cluster import Cluster
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _TOPIC = 2  # the resource type of DescribeConfigs
 _ZSTD_SINCE = 7  # the Produce request's version
-_LEAST_LIMIT = 1024  # bytes of a batch, where the target does not tell what it takes
 
 T = TypeVar("T")
 
@@ -51,6 +50,7 @@ class Stream:
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._limits: dict[str, int] = {}
+        self._learnt: dict[str, int] = {}
         self._growth = 1.0  # bytes that are sent for each byte fetched
         self.handler = load_handler(*work.handler) if work.handler else None
         self._hands = ThreadPoolExecutor(1, "message-handler")
@@ -166,6 +166,7 @@ class Stream:
             except (KafkaError, OSError, asyncio.TimeoutError) as error:
                 cursor.note = describe(error)
             if not self._knows(cursor):
+                cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
                 await asyncio.sleep(0.2)
         await cursor.run()
         why = cursor.done.result()
@@ -284,8 +285,11 @@ class Stream:
         return await asyncio.get_running_loop().run_in_executor(self._hands, partial(call, *args))
 
     def learn_limit(self, topic: str, size: int) -> None:
-        """The target takes no batch as large as that, whatever its settings were."""
-        self._limits[topic] = max(_LEAST_LIMIT, min(size, self.max_message_bytes(topic)))
+        """The target refused a larger batch, though its settings allow it or could not be read: try half of it."""
+        self._learnt[topic] = min(size, self.max_batch_bytes(topic))
+
+    def max_batch_bytes(self, topic: str) -> int:
+        return min(self.max_message_bytes(topic), self._learnt.get(topic, 1 << 62))
 
     def max_message_bytes(self, topic: str) -> int:
         return self._limits.get(topic, 1 << 62)
