@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import time
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -31,29 +35,112 @@ def write_with_java(cluster: Cluster, *topics: tuple[str, str, int, str]) -> Non
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("here", "there"), [(8, 3), (3, 8)])
-def test_records_go_where_their_keys_belong_when_partitions_differ(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, here: int, there: int
-) -> None:
-    source.create_topic(topic_name, partitions=here)
-    target.create_topic(topic_name, partitions=there)
-    write_with_java(source, *((topic_name, codec, 400, "plain") for codec in CODECS))
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+PLAIN = ("fewer", "more", "java", "compacted", "stamped", "tiny", "large")
+
+
+@pytest.fixture(scope="module")
+def mirrored(source: Cluster, target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Topics of every kind, mirrored by one process that was told nothing special: kind, and the topic's name."""
+    topics = {kind: f"lane-{uuid.uuid4().hex[:8]}.{kind}" for kind in PLAIN}
+    compact = {
+        "cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000",
+    }  # fmt: skip
+    source.create_topic(topics["compacted"], partitions=1, config=compact)
+    compaction = write_for_compaction(source, topics["compacted"])
+    for kind, here, there in (("fewer", 8, 3), ("more", 3, 8), ("java", 4, 4)):
+        source.create_topic(topics[kind], partitions=here)
+        target.create_topic(topics[kind], partitions=there)
+    write_with_java(source, *((topics[k], codec, 400, "plain") for k in ("fewer", "more", "java") for codec in CODECS))
+    source.create_topic(topics["stamped"], partitions=2, config={"message.timestamp.type": "LogAppendTime"})
+    write(source, topics["stamped"], 500, 2, "lz4")
+    write(source, topics["stamped"], 500, 2, None, start=500)
+    source.create_topic(topics["tiny"], partitions=1)
+    with producer(source, linger_ms=0, batch_size=1) as send:
+        for number in range(3000):
+            send(topics["tiny"], b"value-%d" % number, b"key", headers=[("n", b"%d" % number)], partition=0)
+    source.create_topic(topics["large"], partitions=1)
+    target.create_topic(topics["large"], partitions=1, config={"max.message.bytes": "20000"})
+    with producer(source, linger_ms=100, batch_size=500_000) as send:
+        for number in range(1000):
+            send(topics["large"], os.urandom(1000), b"%d" % number, partition=0)
+    compaction()
+    directory = tmp_path_factory.mktemp("mirrored")
+    mirror = run_once(directory, source, target, "--whitelist", ",".join(topics.values()), group=topics["java"])
     assert mirror.wait() == 0, mirror.text
-    ours, theirs = read(source, topic_name), read(target, topic_name)
+    assert "by key, as Java's producer does it" in mirror.text
+    return topics
+
+
+@contextlib.contextmanager
+def producer(cluster: Cluster, **settings: Any) -> Iterator[Callable[..., Any]]:
+    client = KafkaProducer(bootstrap_servers=cluster.bootstrap, **settings)
+    yield client.send
+    client.flush()
+    client.close()
+
+
+def write_for_compaction(cluster: Cluster, topic: str) -> Callable[[], None]:
+    """Keys that come again and again; the result waits until the broker has removed the older ones."""
+    with producer(cluster, linger_ms=50) as send:
+        for number in range(3000):
+            send(topic, b"%d" % number * 100, b"key-%d" % (number % 700 if number % 3 else number), partition=0)
+
+    def wait() -> None:
+        time.sleep(1.1)
+        with producer(cluster) as send:
+            send(topic, b"rolls the segment", b"last")
+        deadline = time.monotonic() + 60
+        while len(read(cluster, topic)[0]) > 2000:
+            assert time.monotonic() < deadline, "the broker does not compact"
+            time.sleep(0.5)
+
+    return wait
+
+
+@pytest.mark.parametrize(("kind", "there"), [("fewer", 3), ("more", 8)])
+def test_records_go_where_their_keys_belong_when_partitions_differ(
+    source: Cluster, target: Cluster, mirrored: dict[str, str], kind: str, there: int
+) -> None:
+    ours, theirs = read(source, mirrored[kind]), read(target, mirrored[kind])
+    assert sum(map(len, ours.values())) == 2000
     assert_mirrored_by_key(ours, theirs)
     keyless = [sum(row.key is None for row in rows) for rows in theirs.values()]
     assert min(keyless) > 0.5 * sum(keyless) / there, f"records without a key are not spread evenly: {keyless}"
 
 
 def test_what_java_wrote_with_every_codec_is_the_same_on_as_many_partitions(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+    source: Cluster, target: Cluster, mirrored: dict[str, str]
 ) -> None:
-    source.create_topic(topic_name, partitions=4)
-    write_with_java(source, *((topic_name, codec, 300, "plain") for codec in CODECS))
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    assert_same(source, target, topic_name, 1500)
+    assert_same(source, target, mirrored["java"], 2000)
+
+
+def test_a_compacted_topic_is_mirrored_with_its_gaps(
+    source: Cluster, target: Cluster, mirrored: dict[str, str]
+) -> None:
+    ours = read(source, mirrored["compacted"])[0]
+    assert ours[-1].offset - ours[0].offset + 1 > len(ours), "no gaps: nothing is tested"
+    newest = {row.key: row.content for row in read(target, mirrored["compacted"])[0]}
+    assert newest == {row.key: row.content for row in ours}
+
+
+def test_records_of_an_append_time_topic_keep_the_time_that_readers_saw(
+    source: Cluster, target: Cluster, mirrored: dict[str, str]
+) -> None:
+    assert_same(source, target, mirrored["stamped"], 1000)
+
+
+def test_tiny_batches_of_a_backlog_arrive_in_few_large_ones(
+    source: Cluster, target: Cluster, mirrored: dict[str, str]
+) -> None:
+    assert len(batches_on_disk(source, mirrored["tiny"])) > 1000
+    assert_same(source, target, mirrored["tiny"], 3000)
+    assert len(batches_on_disk(target, mirrored["tiny"])) < 20
+
+
+def test_batches_that_are_too_large_for_the_target_are_split(
+    source: Cluster, target: Cluster, mirrored: dict[str, str]
+) -> None:
+    assert_same(source, target, mirrored["large"], 1000)
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
@@ -71,62 +158,6 @@ def test_transactions_are_mirrored_by_key_without_what_was_aborted_if_asked(
     assert_mirrored_by_key(ours, read(target, topic_name))
 
 
-def test_a_compacted_topic_is_mirrored_with_its_gaps(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
-) -> None:
-    settings = {
-        "cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000",
-    }  # fmt: skip
-    source.create_topic(topic_name, partitions=1, config=settings)
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=50)
-    for number in range(3000):
-        producer.send(
-            topic_name, b"%d" % number * 100, b"key-%d" % (number % 700 if number % 3 else number), partition=0
-        )
-    producer.flush()
-    time.sleep(1.1)
-    producer.send(topic_name, b"rolls the segment", b"last")
-    producer.flush()
-    deadline = time.monotonic() + 60
-    while len(read(source, topic_name)[0]) > 2000:
-        assert time.monotonic() < deadline, "the broker does not compact"
-        time.sleep(0.5)
-    ours = read(source, topic_name)[0]
-    assert ours[-1].offset - ours[0].offset + 1 > len(ours), "no gaps: nothing is tested"
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    newest = {row.key: row.content for row in read(target, topic_name)[0]}
-    assert newest == {row.key: row.content for row in read(source, topic_name)[0]}
-    producer.close()
-
-
-def test_records_of_an_append_time_topic_keep_the_time_that_readers_saw(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
-) -> None:
-    source.create_topic(topic_name, partitions=2, config={"message.timestamp.type": "LogAppendTime"})
-    write(source, topic_name, 500, 2, "lz4")
-    write(source, topic_name, 500, 2, None, start=500)
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    assert_same(source, target, topic_name, 1000)
-
-
-def test_tiny_batches_of_a_backlog_arrive_in_few_large_ones(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
-) -> None:
-    source.create_topic(topic_name, partitions=1)
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=0, batch_size=1)
-    for number in range(3000):
-        producer.send(topic_name, b"value-%d" % number, b"key", headers=[("n", b"%d" % number)], partition=0)
-    producer.flush()
-    producer.close()
-    assert len(batches_on_disk(source, topic_name)) > 1000
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    assert_same(source, target, topic_name, 3000)
-    assert len(batches_on_disk(target, topic_name)) < 20
-
-
 def test_compression_type_repacks_what_came_in_another_codec(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -139,21 +170,6 @@ def test_compression_type_repacks_what_came_in_another_codec(
     assert mirror.wait() == 0, mirror.text
     assert_same(source, target, topic_name, 2000)
     assert {codec for _, codec, _ in batches_on_disk(target, topic_name)} == {"lz4"}
-
-
-def test_batches_that_are_too_large_for_the_target_are_split(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
-) -> None:
-    source.create_topic(topic_name, partitions=1)
-    target.create_topic(topic_name, partitions=1, config={"max.message.bytes": "20000"})
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=100, batch_size=500_000)
-    for number in range(1000):
-        producer.send(topic_name, os.urandom(1000), b"%d" % number, partition=0)
-    producer.flush()
-    producer.close()
-    mirror = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    assert_same(source, target, topic_name, 1000)
 
 
 def with_one_record_too_large(source: Cluster, target: Cluster, topic: str) -> None:
@@ -179,42 +195,40 @@ def test_a_record_that_is_too_large_alone_ends_the_mirror_with_its_name(
     assert [row.key for row in read(target, topic_name)[1]] == [b"%d" % n for n in range(1, 101, 2)]
 
 
-def test_a_record_that_is_too_large_alone_is_written_down_and_the_rest_arrives_if_asked(
+def test_records_that_are_never_taken_are_written_down_and_the_rest_arrives_if_asked(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    with_one_record_too_large(source, target, topic_name)
+    """One that is too large, found before it is sent; and some without a key for a compacted topic, found by the broker."""
+    large, compacted = f"{topic_name}.large", f"{topic_name}.compacted"
+    with_one_record_too_large(source, target, large)
+    source.create_topic(compacted, partitions=1)
+    target.create_topic(compacted, partitions=1, config={"cleanup.policy": "compact"})
+    with producer(source, linger_ms=100) as send:
+        for number in range(100):
+            send(compacted, b"%d" % number, None if number in (30, 31, 77) else b"%d" % number, partition=0)
     file = tmp_path / "undelivered.jsonl"
-    options = ("--whitelist", topic_name, "--abort.on.send.failure", "false", "--undelivered.file", str(file))
+    options = (
+        "--whitelist",
+        f"{large},{compacted}",
+        "--abort.on.send.failure",
+        "false",
+        "--undelivered.file",
+        str(file),
+    )
     mirror = run_once(tmp_path, source, target, *options, group=topic_name)
     assert mirror.wait() == 0, mirror.text
-    assert "1 records could not be delivered" in mirror.text
-    (line,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert (line["topic"], line["partition"], line["offset"]) == (topic_name, 1, 50)
-    assert "max.message.bytes" in line["cause"]
-    found = read(target, topic_name)
+    assert "4 records could not be delivered" in mirror.text
+    lines = sorted((json.loads(line) for line in file.read_text().splitlines()), key=lambda line: str(line["topic"]))
+    assert [(line["topic"], line["partition"], line["offset"]) for line in lines] == [
+        (compacted, 0, 30), (compacted, 0, 31), (compacted, 0, 77), (large, 1, 50),
+    ]  # fmt: skip
+    assert "max.message.bytes" in lines[-1]["cause"]
+    assert "InvalidRecord (87)" in lines[0]["cause"]
+    found = read(target, large)
     assert [row.key for row in found[1]] == [b"%d" % n for n in range(1, 200, 2) if n != 101]
     assert len(found[0]) == 100
-
-
-def test_a_record_that_the_target_refuses_is_found_in_its_batch(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
-) -> None:
-    """A compacted topic takes no record without a key."""
-    source.create_topic(topic_name, partitions=1)
-    target.create_topic(topic_name, partitions=1, config={"cleanup.policy": "compact"})
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=100)
-    for number in range(100):
-        producer.send(topic_name, b"%d" % number, None if number in (30, 31, 77) else b"%d" % number, partition=0)
-    producer.flush()
-    producer.close()
-    file = tmp_path / "undelivered.jsonl"
-    options = ("--whitelist", topic_name, "--abort.on.send.failure", "false", "--undelivered.file", str(file))
-    mirror = run_once(tmp_path, source, target, *options, group=topic_name)
-    assert mirror.wait() == 0, mirror.text
-    assert [json.loads(line)["offset"] for line in file.read_text().splitlines()] == [30, 31, 77]
-    assert [row.value for row in read(target, topic_name)[0]] == [
-        b"%d" % n for n in range(100) if n not in (30, 31, 77)
-    ]
+    kept = [b"%d" % n for n in range(100) if n not in (30, 31, 77)]
+    assert [row.value for row in read(target, compacted)[0]] == kept
 
 
 def test_partitions_can_be_chosen_by_key_or_kept_as_the_user_says(

@@ -44,7 +44,8 @@ class Outlet:
     """The hot path from a cursor to a sender; answers come back in the order of one connection."""
 
     __slots__ = (
-        "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to", "target_id", "topic",
+        "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to",
+        "target_id", "topic",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
