@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrormaker.stream.handler import Record, tables
+from mirrormaker.handlers import Record, tables
 
 
 def upper_case(record: Record) -> list[Record]:
