@@ -119,7 +119,12 @@ class Stage:
         monkeypatch.setattr(self.stream.target, "connection", connection)
         monkeypatch.setattr(self.stream.target, "refresh", refresh)
         monkeypatch.setattr(self.stream, "fetch", lambda cursor: None)
+
+        async def read_last(target: object, topic: str, cut: Cut) -> Found | None:
+            return None
+
         monkeypatch.setattr(cursor_module, "read_back", read_back)
+        monkeypatch.setattr(cursor_module, "read_last", read_last)
 
     def lead(self, node: int, topic_id: bytes = bytes(16)) -> None:
         self.stream.target.topics = {"t": Topic("t", topic_id, False, {0: Partition(node, 0, 1)})}
@@ -258,6 +263,7 @@ def test_a_batch_that_is_refused_goes_again_record_by_record_until_the_bad_one_i
         stage.wires[1].answer(base_offset=1000)
         assert stage.wires[1].numbers() == [21, 22, 23]
         assert [batch.count for batch, _ in stage.wires[1].waiting] == [1, 1, 3], "all that follow go together again"
+        stage.log = [Seen(1000, 1000, US, 20, 20, 1)]
         stage.wires[1].answer(error=87)
         stage.wires[1].answer(error=45)
         stage.wires[1].answer(error=45)

@@ -16,7 +16,14 @@ from .strategies import names, sequences
 
 topic_ids = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex) | st.just("")
 other_topics = st.sampled_from(["", "", "orders-eu", "äß漢😀"])
-cuts = st.builds(Cut, st.integers(0, 1 << 30), sequences, st.integers(0, (1 << 63) - 1), other_topics)
+cuts = st.builds(
+    Cut,
+    st.integers(0, 1 << 30),
+    sequences,
+    st.integers(0, (1 << 63) - 1),
+    other_topics,
+    st.sampled_from([0, 0, 1, 1 << 27]),
+)
 positions = st.builds(
     Position,
     topic=names,

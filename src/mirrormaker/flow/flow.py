@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -171,7 +171,7 @@ class Flow:
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
-        grow = {h.position.topic for h in self.roster if self._was_equal(h.position)}
+        grow = {h.position.topic for h in self.roster if not h.stopped and self._was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)
         self._see_to_partitions()
@@ -200,7 +200,7 @@ class Flow:
                     holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
                     if holding.given:
                         self.roster.recall(holding)
-                    else:
+                    elif holding.is_even:
                         holding.busy = True
                         self._needs_numbers(holding, SAME_PLACE, holding.renumber, [])
 
@@ -224,17 +224,17 @@ class Flow:
                 keys = self._assigned.get_nowait()
             held = set(self.roster.holdings)
             await self._let_go(held - keys)
-            self._tell_listener("on_partitions_revoked", held - keys)
+            await self._tell_listener("on_partitions_revoked", held - keys)
             await self._take_up(set(keys - held))
-            self._tell_listener("on_partitions_assigned", keys - held)
+            await self._tell_listener("on_partitions_assigned", keys - held)
             self.roster.plan()
             self.ready.set()
 
-    def _tell_listener(self, what: str, keys: Iterable[Key]) -> None:
-        """A listener only listens: what it does wrong is said, and changes nothing."""
-        if self.wiring.listener is not None:
+    async def _tell_listener(self, what: str, keys: Collection[Key]) -> None:
+        """A listener only listens, in a thread of its own: what it does wrong is said, and changes nothing."""
+        if self.wiring.listener is not None and keys:
             try:
-                getattr(self.wiring.listener, what)({TopicPartition(*key) for key in keys})
+                await aside(partial(getattr(self.wiring.listener, what), {TopicPartition(*key) for key in keys}))
             except Exception as error:
                 self.say(f"the rebalance listener's {what} raised {type(error).__name__}: {error}")
 
@@ -324,9 +324,6 @@ class Flow:
         if self.options.abort_on_send_failure:
             holding.busy, holding.stopped = False, reason
             self._fail(MirrorError(reason))
-        elif holding.position.offset < offset:  # something before it is not through yet: it will be met again
-            holding.busy = False
-            self.roster.give()
         else:
             try:
                 self.undelivered.write(*holding.position.key, offset, cause)
@@ -346,9 +343,10 @@ class Flow:
     ) -> None:
         """Other records follow than the numbers were meant for: commit a new identity, then go on."""
         holding.renumber = ""
-        before = holding.position if at is None else replace(holding.position, offset=at)
+        before = holding.position if at is None else replace(holding.position, offset=at, leader_epoch=-1)
         try:
-            position, lost = await self._patiently(lambda: self.opening.go_on(before, where, reason, topics))
+            keep = bool(topics) or at is not None
+            position, lost = await self._patiently(lambda: self.opening.go_on(before, where, reason, topics, keep))
             fits(position)
         except PartitionError as error:
             holding.stopped, holding.busy = str(error), False
@@ -455,5 +453,7 @@ class Flow:
                 await asyncio.wait_for(self._commit(), 3)
             with contextlib.suppress(*_PASSING, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._tell_listener("on_partitions_revoked", set(self.roster.holdings)), 3)
         self.source.close()
         self.target.close()

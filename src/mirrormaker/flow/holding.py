@@ -28,7 +28,6 @@ class Holding:
     note: str = ""
     records: int = 0
     bytes: int = 0
-    lanes: tuple[int, int] = (0, 0)  # batches that went as they were, and batches packed anew, by its present stream
     committed_bytes: int = 0
     load: float = 0.0  # bytes/s, smoothed
     _last: tuple[int, int] = field(default=(0, 0))  # what the stream had counted when it last reported
@@ -37,6 +36,11 @@ class Holding:
     @property
     def lag(self) -> int:
         return max(0, self.end - self.position.offset) if self.end >= 0 else 0
+
+    @property
+    def is_even(self) -> bool:
+        """Do all target partitions stand at the position, and none ahead of it? Only then may records go other ways."""
+        return self.clean and not any(cut.ahead for cut in self.position.cuts)
 
     @property
     def is_done(self) -> bool:

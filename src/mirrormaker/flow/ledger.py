@@ -39,6 +39,9 @@ def pack(position: Position) -> str:
     data += varint(len(topics))
     for topic in topics:
         data += varint(len(topic.encode())) + topic.encode() + _packed_cuts(position, topic)
+    ordered = sorted(position.cuts, key=lambda cut: cut.topic)  # as they are read back
+    ahead = [(number, cut.ahead) for number, cut in enumerate(ordered) if cut.ahead]
+    data += varint(len(ahead)) + b"".join(varint(number) + varint(count) for number, count in ahead)
     number = int.from_bytes(b"\1" + data, "big")
     chars = []
     while number:
@@ -85,7 +88,7 @@ def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position |
         )
     try:
         return _unpacked(topic, partition, offset, metadata[len(MARK) :])
-    except (struct.error, OverflowError, ValueError, BadFrame) as error:
+    except (struct.error, OverflowError, ValueError, IndexError, BadFrame) as error:
         raise LedgerError(
             f"the committed offset of {topic}-{partition} carries damaged metadata; set it by hand (kafka-consumer-groups"
             " --reset-offsets) to go on from there"
@@ -104,6 +107,9 @@ def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
     cuts = _unpacked_cuts(reader, "")
     for _ in range(reader.varint() if reader.at < len(data) else 0):  # the first release knew no other topics
         cuts += _unpacked_cuts(reader, bytes(reader.slice(reader.varint())).decode())
+    for _ in range(reader.varint() if reader.at < len(data) else 0):
+        number, ahead = reader.varint(), reader.varint()
+        cuts[number] = cuts[number]._replace(ahead=ahead)
     return Position(
         topic=topic,
         partition=partition,

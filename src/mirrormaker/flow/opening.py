@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from kafka.errors import KafkaError, LeaderNotAvailableError
+from kafka.errors import KafkaError
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirrormaker.errors import ClusterError, LedgerError, PartitionError
@@ -17,7 +17,9 @@ from mirrormaker.stream.identity import Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity, Place, Position
 from mirrormaker.stream.resume import read_back
 from mirrormaker.stream.trouble import FROM_THE_START, OUT_OF_RANGE
+from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import Cluster, error_for
+from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
 
 Key = tuple[str, int]
@@ -132,7 +134,7 @@ class Opening:
             try:
                 found, _ = await read_back(self.target, cut.topic or known.topic, Channel(known.identity, cut))
                 present += found
-            except (NumbersBroken, LeaderNotAvailableError):
+            except (NumbersBroken, CorruptBatch, BadFrame, KafkaError, OSError, asyncio.TimeoutError):
                 present = -1
                 break
         if present:
@@ -209,9 +211,12 @@ class Opening:
         )
 
     async def go_on(
-        self, position: Position, offset: int, reason: str, others: Iterable[str] = ()
+        self, position: Position, offset: int, reason: str, others: Iterable[str] = (), keep: bool = False
     ) -> tuple[Position, str]:
-        """The same partition under a new identity where its numbers no longer fit, and the range that is lost, if any."""
+        """The same partition under a new identity where its numbers no longer fit, and the range that is lost, if any.
+
+        `keep`: the records that follow are the same, so those of them that are there already are not sent again.
+        """
         others = {*others, *(cut.topic for cut in position.cuts)} - {""}
         name, key = f"{position.topic}-{position.partition}", position.key
         await self.source.refresh([position.topic])
@@ -234,7 +239,16 @@ class Opening:
             at = start
         self.say(f"{name}: {reason}; going on at source offset {at}")
         (new,) = await self.start_anew({key: at}, False, sorted(others))
+        if keep:
+            new = replace(
+                new, cuts=tuple(_still_ahead(cut, position.cut(cut.partition, cut.topic)) for cut in new.cuts)
+            )
         return replace(new, leader_epoch=position.leader_epoch if at == position.offset else -1), lost
+
+
+def _still_ahead(new: Cut, old: Cut) -> Cut:
+    """Its offset stays right behind the last record that is there: that one will be compared with the source's."""
+    return new._replace(ahead=old.ahead, offset=old.offset) if old.ahead else new
 
 
 def topic_id(cluster: Cluster, name: str) -> str:

@@ -135,7 +135,6 @@ class Roster:
             holding.position = position
         holding.count(part["records"], part["bytes"])
         holding.end = max(holding.end, part["end"])
-        holding.lanes = tuple(part["lanes"])
         if part["note"] and part["note"] != holding.note:
             self._waits[part["note"]].append(holding)
         elif holding.note and not part["note"] and part["state"] == "flowing":
@@ -161,7 +160,7 @@ class Roster:
         elif "renumber" in part:
             holding.busy = True
             self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
-        elif holding.renumber and not holding.revoked:
+        elif holding.renumber and not holding.revoked and holding.is_even:
             holding.busy = True
             self.then.renumber(holding, SAME_PLACE, holding.renumber, [])
         else:

@@ -18,11 +18,11 @@ from kafka.errors import KafkaError
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.identity import NumbersBroken
-from mirrormaker.stream.intake import Fetched, Intake
+from mirrormaker.stream.intake import NOT_THE_SAME, Fetched, Intake
 from mirrormaker.stream.outlet import Entry, Outlet
-from mirrormaker.stream.position import Cut, Position
-from mirrormaker.stream.progress import Progress
-from mirrormaker.stream.resume import read_back
+from mirrormaker.stream.position import Cut, Place, Position
+from mirrormaker.stream.progress import Progress, Unit
+from mirrormaker.stream.resume import read_back, read_last
 from mirrormaker.stream.trouble import SAME_PLACE, Hold, Released, Renumber, Split, Undeliverable, describe
 from mirrormaker.stream.work import ZOMBIE_HORIZON
 from mirrormaker.wire.batch import CorruptBatch
@@ -55,11 +55,15 @@ class Cursor:
         self.outlets = [Outlet(self, position.identity, cut) for cut in self._wanted_cuts()]
         self.flowing = False
         self.lap = 0  # fetches of an earlier lap are not ours any more
+        self.turn = 0  # the same for what was taken out of them, which survives a new source leader
         self.high_watermark = -1
         self.records = self.bytes = self.resumes = 0
-        self.forwarded = self.packed = 0  # batches that took the one lane and the other
         self.state, self.note = "waiting", ""
-        self.singly_until = -1  # the target refused a batch: up to here records go one by one, to find the one it means
+        self.few, self.few_until = (
+            0,
+            -1,
+        )  # the target refused a batch: up to here so few go at a time, to find who is to blame
+        self.given_up: dict[Place, int] = {}  # what a record that is given up has sent elsewhere
         self.takes_zstd = True
         self.hold_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
         self.drained = asyncio.Event()
@@ -68,6 +72,7 @@ class Cursor:
         self._clean = clean
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._released = asyncio.Event()
+        self._waits_since: float | None = None
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -82,8 +87,19 @@ class Cursor:
 
     @property
     def is_clean(self) -> bool:
-        """Is nothing on its way to the target, or there already, that the position does not know of?"""
-        return self._clean or all(outlet.known_ahead_of(self._cut(outlet)) == 0 for outlet in self.outlets)
+        """Is nothing on its way to the target, or there already, that the closing position does not know of?"""
+        return self._clean or (self._is_known and time.monotonic() >= self.hold_until)
+
+    @property
+    def _is_known(self) -> bool:
+        return all(outlet.is_known for outlet in self.outlets)
+
+    @property
+    def closing(self) -> Position:
+        """The last word on this partition: also of what is there behind the offset."""
+        cuts = [outlet.closing_cut(self._cut(outlet)) for outlet in self.outlets]
+        cuts = [cut._replace(ahead=cut.ahead - self.given_up.get(cut.place, 0)) for cut in cuts]
+        return self.position.advanced(self.progress.offset, self.progress.epoch, cuts)
 
     @property
     def is_settled(self) -> bool:
@@ -122,6 +138,15 @@ class Cursor:
             if outlet.last_ack < before and not outlet.sent:
                 outlet.channel.known = False
 
+    def look_for_an_end(self, patience: float) -> None:
+        """The target holds records that the source does not have any more: waiting for them would be for ever."""
+        if not self.flowing or self.is_settled or self.high_watermark < 0 or self.expected < self.high_watermark:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        elif time.monotonic() - self._waits_since > patience:
+            self.trouble(Renumber(SAME_PLACE, NOT_THE_SAME))
+
     def offer(self) -> None:
         for outlet in self.outlets:
             if outlet.ready and outlet.sender is not None:
@@ -140,6 +165,7 @@ class Cursor:
         """Leave the hot path; the first reason counts."""
         self.flowing = False
         self.lap += 1
+        self.turn += 1
         if not self._trouble.done():
             self._trouble.set_exception(error)
             self._trouble.exception()
@@ -147,7 +173,8 @@ class Cursor:
     def go_back(self) -> None:
         """Ask again for all that has not been acknowledged; what an earlier fetch brings no longer counts."""
         self.lap += 1
-        self.progress.start_over()
+        self.turn += 1
+        self.progress.units.clear()
         self.expected, self.expected_epoch = self.fetch_from = self.progress.offset, self.progress.epoch
 
     @property
@@ -182,8 +209,10 @@ class Cursor:
                 if self.is_released:
                     self.done.set_result(None)
                     return
-                self._stop(error)
-                return
+                if await self._can_end_with(error):
+                    self._stop(error)
+                    return
+                await self._pause(_BACKOFF[-1])
             except (NumbersBroken, CorruptBatch) as error:
                 self._stop(self.stops(self.offset, f"reading the target back: {error}"))
                 return
@@ -194,6 +223,8 @@ class Cursor:
                 self.state = "waiting"
                 self.note = "old records: waiting until another sender's requests must be through"
                 await self._pause(max(0.0, self.hold_until - time.monotonic()))
+                for outlet in self.outlets:
+                    outlet.channel.trouble()  # look again: what was on its way is there now
             except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1
@@ -202,40 +233,63 @@ class Cursor:
                 await self.stream.refresh_target()
             except Exception as error:  # a mistake of ours must not end in silence
                 traceback.print_exc()
+                await self._drain()
                 self._stop(self.stops(self.offset, f"unexpected {type(error).__name__}: {error}"))
                 return
 
+    async def _can_end_with(self, error: Exception) -> bool:
+        """Records that are given up, or sent to more places, must not disturb the others' numbers: is all else certain?"""
+        if not isinstance(error, Undeliverable) and not (isinstance(error, Renumber) and error.topics):
+            return True
+        units = self.progress.units
+        first = units[0] if units else None
+        try:
+            await self._resume()
+        except (KafkaError, OSError, BadFrame, asyncio.TimeoutError, Released, Renumber, NumbersBroken, CorruptBatch):
+            return False
+        if not isinstance(error, Undeliverable):
+            return True
+        if error.unit is not None and first is error.unit and first.left == 1:
+            self.given_up = {place: count for place, count in first.counts.items() if place != error.place}
+            return True
+        return error.unit is None and first is None
+
     async def _resume(self) -> None:
-        """Find out how many records behind the cut each target partition holds."""
+        """Find out what each target partition holds behind the position."""
         clean, self._clean = self._clean, False
-        unknown = []
+        unknown: list[Outlet] = []
         for outlet in self.outlets:
-            ahead = outlet.known_ahead_of(self._cut(outlet))
-            if ahead is None:
-                outlet.restart(self.position.identity, self._cut(outlet))
+            cut = self._cut(outlet)
+            if not outlet.stands_at(cut):
+                outlet.restart(self.position.identity, cut)
                 if clean:
                     outlet.channel.resume([])
                 else:
                     unknown.append(outlet)
-            else:
-                outlet.skip, outlet.skip_to = ahead, None
-        if unknown:
-            if self.handler is not None and not self.handler.is_deterministic:
-                raise Renumber(
-                    SAME_PLACE, "its message handler is not deterministic, so some records may be there twice"
-                )
+            outlet.skip, outlet.skip_to = cut.ahead, None
+        ahead = [outlet for outlet in self.outlets if outlet.skip]
+        if (unknown or ahead) and self.handler is not None and not self.handler.is_deterministic:
+            raise Renumber(SAME_PLACE, "its message handler is not deterministic, so some records may be there twice")
+        if unknown or ahead:
             self.state = "resuming"
-            await self._unless_released(self._read_back(unknown))
+            await self._unless_released(self._read_back(unknown, ahead))
             self.resumes += 1
 
-    async def _read_back(self, outlets: list[Outlet]) -> None:
+    async def _read_back(self, unknown: list[Outlet], ahead: list[Outlet]) -> None:
         slots = asyncio.Semaphore(_SCANS)
+        target = self.stream.target
 
         async def one(outlet: Outlet) -> None:
             async with slots:
-                outlet.skip, outlet.skip_to = await read_back(self.stream.target, outlet.topic, outlet.channel)
+                found = None
+                if outlet in unknown:
+                    present, found = await read_back(target, outlet.topic, outlet.channel)
+                    outlet.skip += present
+                if found is None and outlet in ahead:
+                    found = await read_last(target, outlet.topic, self._cut(outlet))
+                outlet.skip_to = found
 
-        tasks = [asyncio.ensure_future(one(outlet)) for outlet in outlets]
+        tasks = [asyncio.ensure_future(one(outlet)) for outlet in {*unknown, *ahead}]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -281,7 +335,11 @@ class Cursor:
         self.flowing = False
         self.lap += 1
         why = self._trouble.exception() if self._trouble.done() else None
-        if isinstance(why, PartitionError | Renumber):  # all that comes before the bad batch still goes out
+        if isinstance(why, Released | PartitionError | Renumber):
+            # All that comes before a bad batch still goes out; of the rest, what has been begun.
+            kept = self.progress.begun() if isinstance(why, Released) else list(self.progress.units)
+            for outlet in self.outlets:
+                outlet.clear(kept)
             while any(o.ready for o in self.outlets) and not any(o.channel.in_trouble for o in self.outlets):
                 await asyncio.sleep(0.01)
         for outlet in self.outlets:
@@ -291,8 +349,8 @@ class Cursor:
             self.drained.clear()
             await self.drained.wait()
 
-    def undeliverable(self, offset: int, cause: str) -> Undeliverable:
-        return Undeliverable(str(self), offset, cause)
+    def undeliverable(self, offset: int, cause: str, unit: Unit | None = None) -> Undeliverable:
+        return Undeliverable(str(self), offset, cause, unit)
 
     def stops(self, offset: int, reason: str) -> PartitionError:
         return PartitionError(f"{self} stops at source offset {offset}: {reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _OUT_OF_RANGE = 1
 _PAUSE = 0.1  # seconds before asking again after an error; metadata is refreshed meanwhile
 
+_TURN = 0.05  # seconds of unpacking before others have their turn
+
+Delivery = tuple[Cursor, int, Fetched, list[tuple[int, int]]]
 Asked = dict[tuple[str | bytes, int], tuple[Cursor, int]]
 
 
@@ -64,10 +68,10 @@ class Fetcher:
                 frame = Frame(self.stream.buffer, len(data))
                 if not self.stream.buffer.is_full:
                     poll = self._poll()
-                for cursor, fetched, aborted in deliveries:
-                    if cursor.flowing:
-                        cursor.accept(fetched, aborted, frame)
-                frame.drop(0)
+                try:
+                    await self._deliver(deliveries, frame)
+                finally:
+                    frame.drop(0)
                 del deliveries, parts, data
                 if failed:
                     await self._settle()
@@ -82,6 +86,16 @@ class Fetcher:
                     for cursor in self.cursors:
                         cursor.note = f"source: {describe(error)}"
                     await self._settle()
+
+    async def _deliver(self, deliveries: list[Delivery], frame: Frame) -> None:
+        """Unpacking takes time: after a while the others on the loop have their turn, above all the reports to the desk."""
+        started = time.monotonic()
+        for cursor, lap, fetched, aborted in deliveries:
+            if cursor.flowing and cursor.lap == lap:
+                cursor.accept(fetched, aborted, frame)
+            if time.monotonic() - started > _TURN:
+                await asyncio.sleep(0)
+                started = time.monotonic()
 
     async def _poll_when_possible(self) -> tuple[asyncio.Future[memoryview], Asked, int]:
         while True:
@@ -131,9 +145,9 @@ class Fetcher:
         self._polling = frozenset(cursor for cursor, _ in asked.values())
         return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
 
-    def _look_at(self, parts: list[fetch.Fetched], asked: Asked) -> list[tuple[Cursor, Fetched, list[tuple[int, int]]]]:
+    def _look_at(self, parts: list[fetch.Fetched], asked: Asked) -> list[Delivery]:
         """Find the batches, move each cursor's next offset past them, and count them as held."""
-        deliveries: list[tuple[Cursor, Fetched, list[tuple[int, int]]]] = []
+        deliveries: list[Delivery] = []
         for part in parts:
             cursor, lap = asked.get((part.topic, part.partition), (None, -1))
             if cursor is None or cursor.lap != lap:
@@ -171,7 +185,7 @@ class Fetcher:
             else:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
-            deliveries.append((cursor, found, list(part.aborted)))
+            deliveries.append((cursor, cursor.lap, found, list(part.aborted)))
         return deliveries
 
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:

@@ -10,12 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.handler import Handled
 from mirrormaker.stream.lanes import committed, goes_as_is
@@ -41,6 +40,10 @@ _SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10  # bytes of a batch, on average
 _PIECE = 4 << 20  # bytes of unpacked records that are handled at a time: the loop must not stand still for long
 
 
+FAILS_ONLY_NOW = "a record cannot be delivered that was delivered before, so some records are sent again"
+NOT_THE_SAME = "the source is not what was mirrored (compacted or truncated since), so some records are sent again"
+
+
 class _Routed(NamedTuple):
     """Records, and which of the outlets each one goes to."""
 
@@ -58,7 +61,7 @@ class Intake:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        self._waiting: deque[tuple[int, Records | None, int, int, int, Frame]] = deque()  # for the message handler
+        self._waiting: deque[tuple[int, Records | None, int, int, int, int, Frame]] = deque()  # for the message handler
         self._worker: asyncio.Task[None] | None = None
         self._old_before = 0.0
         self._held: list[tuple[int, Fetched, Sequence[tuple[int, int]], Frame]] = []
@@ -86,7 +89,7 @@ class Intake:
                     self._forward(run, aborted, frame)
         except (CorruptBatch, BadVarint) as error:
             cursor.trouble(cursor.stops(cursor.expected, str(error)))
-        except (PartitionError, Hold, Renumber) as error:
+        except Exception as error:  # whatever it is: the fetcher has gone on, and what it brought must be fetched again
             cursor.trouble(error)
         cursor.offer()
 
@@ -110,12 +113,16 @@ class Intake:
         held, self._held = self._held, []
         mine = [part for part in held if part[0] == self.cursor.lap]
         if mine and self.cursor.flowing:
-            self._gathered = len(mine) > 1
-            found = joined([run for _, fetched, _, _ in mine for run in fetched]) if self._gathered else mine[0][1]
-            frame = Frame(self.cursor.stream.buffer, 0)
-            self._process(found, [pair for _, _, aborted, _ in mine for pair in aborted], frame)
-            frame.drop(0)
-            self._gathered = False
+            if len(mine) == 1:
+                self._process(*mine[0][1:])
+            else:
+                self._gathered = True
+                found = joined([run for _, fetched, _, _ in mine for run in fetched])
+                size = sum(run.size if isinstance(run, Batches) else len(run) for run in found)
+                frame = Frame(self.cursor.stream.buffer, size)
+                self._process(found, [pair for _, _, aborted, _ in mine for pair in aborted], frame)
+                frame.drop(0)
+                self._gathered = False
         for _, _, _, frame in held:
             frame.drop(0)
 
@@ -139,12 +146,11 @@ class Intake:
 
     def _send_as_is(self, batch: Batch, outlet: Outlet, frame: Frame) -> None:
         cursor, end = self.cursor, batch.last_offset + 1
-        unit = Unit(end, batch.leader_epoch, 1, True)
+        unit = Unit(end, batch.leader_epoch, 1)
         old = self._is_old(batch.max_timestamp)
         outlet.ready.append(Entry(batch, batch.base_offset, batch.last_offset, unit, frame, old))
         cursor.progress.add(unit)
         cursor.expected, cursor.expected_epoch = end, batch.leader_epoch
-        cursor.forwarded += 1
 
     def _is_old(self, max_timestamp: int) -> bool:
         """May a broker forget who wrote this? Then nothing goes out while another sender's requests may be under way."""
@@ -158,16 +164,16 @@ class Intake:
         cursor = self.cursor
         cursor.expected, cursor.expected_epoch = end, epoch
         if cursor.handler is not None:
-            self._queue(None, end, epoch, NONE, frame)
+            self._queue(None, end, epoch, NONE, 0)
         else:
-            cursor.progress.pass_over(end, epoch, cursor.is_settled)
+            cursor.progress.pass_over(end, epoch)
 
     # -- the records lane
 
     def _unpacks(self, run: Batches) -> bool:
         """Is all of this to be unpacked?"""
         cursor, count = self.cursor, len(run)
-        if cursor.spreads or not cursor.is_settled or cursor.singly_until > cursor.expected:
+        if cursor.spreads or not cursor.is_settled or cursor.few_until > cursor.expected:
             return True
         if count < (2 if self._gathered else _MANY):
             return False
@@ -230,19 +236,22 @@ class Intake:
         codec = cursor.codec_of(codec)
         if cursor.handler is not None:
             cursor.expected, cursor.expected_epoch = end, epoch
-            self._queue(records, end, epoch, codec, frame)
+            self._queue(records, end, epoch, codec, size)
         else:
             self._emit([Handled("", records, None)], end, epoch, codec, size)
 
     def _emit(self, handled: Sequence[Handled], end: int, epoch: int, codec: int, size: int) -> None:
-        """Pack what becomes of a range of source offsets, and put it in line."""
-        until = self.cursor.singly_until
-        suspects = sorted({n for h in handled for n in h.records.offsets[h.records.offsets < until].tolist()})
-        for offset in suspects:
-            self._emit_unit([h.of(offset, offset + 1) for h in handled], offset + 1, epoch, codec, size)
-        if until < end:
-            rest = handled if not suspects else [h.of(until, end) for h in handled]
-            self._emit_unit(rest, end, epoch, codec, size)
+        """Pack what becomes of a range of source offsets, and put it in line; few at a time where a bad record is sought."""
+        cursor = self.cursor
+        until = min(end, cursor.few_until)
+        suspects = sorted({n for part in handled for n in part.records.offsets[part.records.offsets < until].tolist()})
+        bounds = [*suspects[:: max(1, cursor.few)], until] if suspects else []
+        for start, stop in pairwise(bounds):
+            self._emit_unit([part.of(start, stop) for part in handled], stop, epoch, codec, size)
+        if not suspects:
+            self._emit_unit(handled, end, epoch, codec, size)
+        elif until < end:
+            self._emit_unit([part.of(until, end) for part in handled], end, epoch, codec, size)
 
     def _emit_unit(self, handled: Sequence[Handled], end: int, epoch: int, codec: int, size: int) -> None:
         cursor, work = self.cursor, self.cursor.stream.work
@@ -251,7 +260,7 @@ class Intake:
         if failure is not None:
             end = failure.offset
             routed = [part.before(end) for part in routed]
-        unit = Unit(end, epoch, 0, True)
+        unit = Unit(end, epoch)
         ready: list[tuple[Outlet, Packed, bool]] = []
         for records, targets, outlets in routed:
             parts = shares(targets, len(outlets)) if len(outlets) > 1 else [np.arange(len(records))]
@@ -259,14 +268,17 @@ class Intake:
             limits = [min(work.batch_bytes, outlet.max_bytes) for outlet in outlets]
             for packed in pack_shares(records, parts, limits, codec):
                 ready.append((outlets[packed.share], packed, self._is_old(packed.max_timestamp)))
+        if failure is not None and not cursor.is_settled:
+            raise Renumber(SAME_PLACE, FAILS_ONLY_NOW)
         total = sum(len(packed.data) for _, packed, _ in ready)
         frame = Frame(cursor.stream.buffer, total)
         for outlet, packed, old in ready:
-            outlet.ready.append(Entry(Batch(packed.data), packed.first, packed.last, unit, frame, old))
+            entry = Entry(Batch(packed.data), packed.first, packed.last, unit, frame, old)
+            outlet.ready.append(entry)
+            unit.counts[outlet.place] = unit.counts.get(outlet.place, 0) + entry.count
         frame.drop(0)
-        unit.left, unit.settled = len(ready), cursor.is_settled
+        unit.left = len(ready)
         cursor.progress.add(unit)
-        cursor.packed += len(ready)
         cursor.stream.note_growth(size, total)
         if failure is not None:
             raise failure
@@ -312,30 +324,26 @@ class Intake:
             return part
         there, part = part[: outlet.skip], part[outlet.skip :]
         outlet.skip -= len(there)
-        if not outlet.skip:
-            if outlet.skip_to is not None and outlet.skip_to != Found.of(records, int(there[-1])):
-                raise Renumber(
-                    SAME_PLACE,
-                    "the source is not what was mirrored (compacted or truncated since), so some records are sent again",
-                )
-            unit.cuts[outlet.place] = outlet.channel.cut
+        if not outlet.skip and outlet.skip_to is not None and outlet.skip_to != Found.of(records, int(there[-1])):
+            raise Renumber(SAME_PLACE, NOT_THE_SAME)
+        unit.cuts[outlet.place] = outlet.channel.cut._replace(ahead=outlet.skip)
         return part
 
     # -- message handlers: they may be slow, so they have a thread, and what they give back keeps its order
 
-    def _queue(self, records: Records | None, end: int, epoch: int, codec: int, frame: Frame) -> None:
-        frame.keep(0)
-        self._waiting.append((self.cursor.lap, records, end, epoch, codec, frame))
+    def _queue(self, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
+        frame = Frame(self.cursor.stream.buffer, len(records.data) if records is not None else 0)
+        self._waiting.append((self.cursor.turn, records, end, epoch, codec, size, frame))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         cursor = self.cursor
         while self._waiting:
-            lap, records, end, epoch, codec, frame = self._waiting.popleft()
+            turn, records, end, epoch, codec, size, frame = self._waiting.popleft()
             try:
-                if lap == cursor.lap:
-                    await self._handle(lap, records, end, epoch, codec)
+                if turn == cursor.turn:
+                    await self._handle(turn, records, end, epoch, codec, size)
             except (CorruptBatch, BadVarint) as error:
                 cursor.trouble(cursor.stops(end, str(error)))
             except Exception as error:  # whatever a handler does, it must not end in silence
@@ -344,20 +352,21 @@ class Intake:
                 frame.drop(0)
             cursor.offer()
 
-    async def _handle(self, lap: int, records: Records | None, end: int, epoch: int, codec: int) -> None:
+    async def _handle(self, turn: int, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
         cursor = self.cursor
         if records is None:
-            cursor.progress.pass_over(end, epoch, cursor.is_settled)
+            cursor.progress.pass_over(end, epoch)
             return
         assert cursor.handler is not None
         handled, failed = await cursor.stream.aside(cursor.handler, cursor.topic, cursor.partition, records)
-        if lap != cursor.lap:
+        if turn != cursor.turn:
             return
         if failed is not None:
             end = failed.offset
-        size = int((records.ends - records.starts).sum())
         self._emit(handled, end, epoch, codec, size)
         if failed is not None:
+            if not cursor.is_settled:
+                raise Renumber(SAME_PLACE, FAILS_ONLY_NOW)
             raise cursor.undeliverable(failed.offset, failed.cause)
 
 

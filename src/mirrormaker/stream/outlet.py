@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kafka.errors import KafkaError
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from mirrormaker.stream.sender import Sender
 
 _TOO_LARGE = 10
-# Refused for good by their nature; everything else may be different in a moment.
-_FINAL = frozenset({2, _TOO_LARGE, 17, 18, 21, 29, 31, 32, 42, 43, 76, 87})
+# Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
+_BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
+_WHOLE_TOPIC = frozenset({17, 21, 29, 31, 43, 76})
 
 
 class Entry:
@@ -69,11 +71,20 @@ class Outlet:
         self.channel = Channel(identity, cut)
         self.skip, self.skip_to = 0, None
 
-    def known_ahead_of(self, cut: Cut) -> int | None:
-        """How many records behind the cut are there, if no log has to be read to tell."""
-        if self.channel.in_trouble or self.sent:
-            return None
-        return (self.channel.sequence - cut.sequence) % SEQUENCES
+    @property
+    def is_known(self) -> bool:
+        """Is it certain what the target holds of ours?"""
+        return not (self.channel.in_trouble or self.sent)
+
+    def stands_at(self, cut: Cut) -> bool:
+        return self.is_known and self.channel.sequence == cut.sequence
+
+    def closing_cut(self, cut: Cut) -> Cut:
+        """The cut of a position, with all that is certainly there by now."""
+        if not self.is_known:
+            return cut
+        ahead = cut.ahead + (self.channel.sequence - cut.sequence) % SEQUENCES
+        return self.channel.cut._replace(ahead=ahead)
 
     def next_batch(self, limit: int, room: int) -> Entry | None:
         """Number and stamp the oldest batch that is ready, if it may go now; it counts as under way from then on."""
@@ -82,6 +93,7 @@ class Outlet:
             return None
         del self.ready[0]
         self.sent.append(entry)
+        entry.unit.begun = True
         identity = channel.identity
         entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count))
         return entry
@@ -105,16 +117,20 @@ class Outlet:
         entry.drop()
         self.channel.failed()
         number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
-        if number not in _FINAL:
+        if number in _WHOLE_TOPIC:
+            cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
+        elif number not in _BAD_RECORD:
             cursor.trouble(error)
-        elif entry.count > 1:
+        elif entry.first == entry.last:
+            refusal = cursor.undeliverable(entry.first, f"the target refuses it: {describe(error)}", entry.unit)
+            refusal.place = self.place
+            cursor.trouble(refusal)
+        else:
             if number == _TOO_LARGE:
                 cursor.stream.learn_limit(self.topic, entry.size // 2)
             else:
-                cursor.singly_until = entry.last + 1
+                cursor.few, cursor.few_until = max(1, entry.count // 2), entry.last + 1
             cursor.trouble(Split(describe(error)))
-        else:
-            cursor.trouble(cursor.undeliverable(entry.first, f"the target refuses it: {describe(error)}"))
         if not self.sent:
             cursor.drained.set()
 
@@ -129,10 +145,12 @@ class Outlet:
         self.cursor.trouble(error)
         self.cursor.drained.set()
 
-    def clear(self) -> None:
-        """What was only fetched will be fetched again."""
+    def clear(self, but: Collection[Unit] = ()) -> None:
+        """What was only fetched will be fetched again; some units may be kept."""
+        kept = deque(entry for entry in self.ready if entry.unit in but)
         for entry in self.ready:
-            entry.drop()
-        self.ready.clear()
-        if self.sender is not None:
+            if entry.unit not in but:
+                entry.drop()
+        self.ready = kept
+        if self.sender is not None and not kept:
             self.sender.forget(self)

@@ -24,6 +24,7 @@ class Cut(NamedTuple):
     sequence: int
     offset: int
     topic: str = ""  # where a message handler sends to; empty: the topic's own name
+    ahead: int = 0  # records behind the position that are there already, before `sequence` and `offset`
 
     @property
     def place(self) -> Place:

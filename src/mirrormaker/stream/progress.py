@@ -18,29 +18,24 @@ from mirrormaker.stream.position import Cut, Place, Position
 class Unit:
     """A range of source offsets on its way."""
 
-    __slots__ = ("cuts", "end", "epoch", "left", "settled")
+    __slots__ = ("begun", "counts", "cuts", "end", "epoch", "left")
 
-    def __init__(self, end: int, epoch: int, left: int, settled: bool) -> None:
+    def __init__(self, end: int, epoch: int, left: int = 0) -> None:
         self.end, self.epoch = end, epoch  # where the source stands behind it
         self.left = left  # batches that are not yet acknowledged
-        self.settled = settled  # behind it, nothing on the target lies ahead of the source
+        self.begun = False  # one of them has been sent
         self.cuts: dict[Place, Cut] = {}
+        self.counts: dict[Place, int] = {}  # records of it, where it goes to several places
 
 
 class Progress:
     def __init__(self, position: Position) -> None:
         self.offset, self.epoch = position.offset, position.leader_epoch
         self.cuts = {cut.place: cut for cut in position.cuts}
-        self._staged = dict(self.cuts)
-        self._units: deque[Unit] = deque()
-
-    def start_over(self) -> None:
-        """Forget what is under way: all of it will be fetched again."""
-        self._units.clear()
-        self._staged = dict(self.cuts)
+        self.units: deque[Unit] = deque()
 
     def add(self, unit: Unit) -> None:
-        self._units.append(unit)
+        self.units.append(unit)
         if not unit.left:
             self._advance()
 
@@ -51,20 +46,22 @@ class Progress:
         if not unit.left:
             self._advance()
 
-    def pass_over(self, end: int, epoch: int, settled: bool) -> None:
+    def pass_over(self, end: int, epoch: int) -> None:
         """Nothing to send for these offsets: they count as soon as all before them does."""
-        if self._units:
-            last = self._units[-1]
+        if self.units:
+            last = self.units[-1]
             last.end, last.epoch = end, epoch
-        elif settled:
+        else:
             self.offset, self.epoch = end, epoch
-            self.cuts = dict(self._staged)
+
+    def begun(self) -> set[Unit]:
+        """The units up to the last one of which something has been sent: to let go in order, all of them must be through."""
+        last = max((number for number, unit in enumerate(self.units) if unit.begun), default=-1)
+        return {unit for number, unit in enumerate(self.units) if number <= last}
 
     def _advance(self) -> None:
-        units = self._units
+        units = self.units
         while units and not units[0].left:
             unit = units.popleft()
-            self._staged.update(unit.cuts)
-            if unit.settled:  # before that, a target partition's number would belong to a record behind the offset
-                self.offset, self.epoch = unit.end, unit.epoch
-                self.cuts.update(self._staged)
+            self.cuts.update(unit.cuts)
+            self.offset, self.epoch = unit.end, unit.epoch

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError
+from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError, OffsetOutOfRangeError
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
-from mirrormaker.stream.position import Identity
+from mirrormaker.stream.position import Cut, Identity
 from mirrormaker.wire import fetch
 from mirrormaker.wire.batch import Batch, Batches, split
 from mirrormaker.wire.cluster import Cluster, raise_for
@@ -76,6 +76,16 @@ async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int,
     if beheaded and not seen:
         seen = await _remembered(target, topic, channel, end)
     return channel.resume(seen, beheaded=beheaded), _last_record(last) if last is not None else None
+
+
+async def read_last(target: Cluster, topic: str, cut: Cut) -> Found | None:
+    """The record right before a cut's offset, which is ours, if it is still there."""
+    try:
+        batches = await _fetch(target, topic, cut.partition, cut.offset - 1) if cut.offset else []
+    except OffsetOutOfRangeError:
+        return None
+    last = next((batch for batch in batches if batch.last_offset == cut.offset - 1), None)
+    return _last_record(last) if last is not None else None
 
 
 def _last_record(batch: Batch) -> Found | None:

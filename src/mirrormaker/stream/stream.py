@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kafka.errors import KafkaError, LeaderNotAvailableError
 from kafka.protocol.admin import DescribeConfigsRequest
 
-from mirrormaker.errors import PartitionError
+from mirrormaker.errors import MirrorError, PartitionError
 from mirrormaker.stream.buffer import Buffer
 from mirrormaker.stream.cursor import Cursor
 from mirrormaker.stream.deskline import DeskGone, DeskLine
@@ -32,6 +32,9 @@ from mirrormaker.wire.cluster import Cluster
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _TOPIC = 2  # the resource type of DescribeConfigs
+_SKIP_WITHIN = (
+    15.0  # seconds at the source's end with records of ours on the target that it does not show: a failover is shorter
+)
 _ZSTD_SINCE = 7  # the Produce request's version
 
 T = TypeVar("T")
@@ -52,7 +55,11 @@ class Stream:
         self._limits: dict[str, int] = {}
         self._learnt: dict[str, int] = {}
         self._growth = 1.0  # bytes that are sent for each byte fetched
-        self.handler = load_handler(*work.handler) if work.handler else None
+        self.handler, self._no_handler = None, ""
+        try:
+            self.handler = load_handler(*work.handler) if work.handler else None
+        except MirrorError as error:  # it was found where the mirror was started, and is not to be found here
+            self._no_handler = str(error)
         self._hands = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
         self._refreshing: dict[str, asyncio.Task[None]] = {}
@@ -126,6 +133,8 @@ class Stream:
             self._stopping.set()
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
+        for cursor in self.cursors.values():
+            cursor.look_for_an_end(_SKIP_WITHIN)
 
     def _close(self) -> None:
         for task in self._runs:
@@ -157,6 +166,8 @@ class Stream:
 
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
+        if self._no_handler:
+            cursor.trouble(cursor.stops(cursor.offset, self._no_handler))
         while not cursor.is_released and not self._knows(cursor):
             try:
                 await self.refresh_source()
@@ -173,7 +184,7 @@ class Stream:
         end: dict[str, Any] = {
             "topic": cursor.topic,
             "partition": cursor.partition,
-            "position": cursor.current.to_json(),
+            "position": cursor.closing.to_json(),
         }
         if isinstance(why, Renumber):
             end |= {"renumber": why.where, "reason": why.reason, "topics": list(why.topics)}
@@ -208,7 +219,6 @@ class Stream:
             "note": cursor.note,
             "resumes": cursor.resumes,
             "clean": cursor.is_clean,
-            "lanes": [cursor.forwarded, cursor.packed],
         }
 
     # -- what cursors ask for
@@ -242,12 +252,6 @@ class Stream:
             raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
         if target and cursor.position.target_topic_id and target.id != cursor.target_id:
             raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
-        for topic in {cut.topic for cut in cursor.position.cuts} if cursor.spreads else ():
-            there = self.target.topics.get(topic or cursor.topic)
-            count = sum(cut.topic == topic for cut in cursor.position.cuts)
-            if there and len(there.partitions) > count:
-                reason = f"{there.name} has {len(there.partitions)} partitions on the target now, {count} before"
-                raise Renumber(SAME_PLACE, reason)
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """The connection to the target partition's leader."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from kafka.errors import KafkaError
 
 from mirrormaker.errors import PartitionError
+from mirrormaker.stream.position import Place
+from mirrormaker.stream.progress import Unit
 
 
 class Released(Exception):
@@ -22,9 +24,11 @@ class Split(Exception):
 class Undeliverable(PartitionError):
     """The target will never take this record: what happens next is for `--abort.on.send.failure` to say."""
 
-    def __init__(self, name: str, offset: int, cause: str) -> None:
+    def __init__(self, name: str, offset: int, cause: str, unit: Unit | None = None) -> None:
         super().__init__(f"{name}: the record at source offset {offset} cannot be delivered: {cause}")
         self.offset, self.cause = offset, cause
+        self.unit = unit  # that was sent and refused; None: it was found before that
+        self.place: Place | None = None  # that refused it
 
 
 # Where a partition goes on that needs new numbers.
@@ -32,7 +36,10 @@ SAME_PLACE, FROM_THE_START, OUT_OF_RANGE = 0, 1, 2
 
 
 class Renumber(Exception):
-    """The records that follow are not those that the numbers were meant for: only the driver may give a new identity."""
+    """The records that follow are not those that the numbers were meant for: only the driver may give a new identity.
+
+    With `topics` the records are the same and only the places are new: what is ahead of the position stays ahead.
+    """
 
     def __init__(self, where: int, reason: str, topics: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
