@@ -91,8 +91,13 @@ class Fetcher:
         """Unpacking takes time: after a while the others on the loop have their turn, above all the reports to the desk."""
         started = time.monotonic()
         for cursor, lap, fetched, aborted in deliveries:
-            if cursor.flowing and cursor.lap == lap:
-                cursor.accept(fetched, aborted, frame)
+            try:
+                if cursor.flowing and cursor.lap == lap:
+                    cursor.accept(fetched, aborted, frame)
+            except (
+                Exception
+            ) as error:  # its next offset lies behind this already: it must go back, and the others must not
+                cursor.trouble(error)
             if time.monotonic() - started > _TURN:
                 await asyncio.sleep(0)
                 started = time.monotonic()

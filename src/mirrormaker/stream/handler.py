@@ -64,6 +64,10 @@ class HandlerFailed(NamedTuple):
     cause: str
 
 
+class _BadTable(Exception):
+    """What came out is no table that could be sent: no record is to blame for that."""
+
+
 class Handler:
     """A loaded handler."""
 
@@ -96,25 +100,22 @@ class Handler:
     # -- from table to table
 
     def _by_table(self, topic: str, partition: int, table: pa.Table) -> tuple[list[Handled], HandlerFailed | None]:
-        failed = None
         try:
-            found = self._whole(topic, partition, table)
-        except Exception as error:
-            failed = self._first_failure(topic, partition, table) or HandlerFailed(
-                table.column("offset")[0].as_py(), f"{_cause(error)} (for {table.num_rows} records at once)"
-            )
-            few = int(np.searchsorted(table.column("offset").to_numpy(), failed.offset))
-            found = self._whole(topic, partition, table.slice(0, few)) if few else []
-        return found, failed
+            return self._whole(topic, partition, table), None
+        except _BadTable as error:
+            return [], HandlerFailed(table.column("offset")[0].as_py(), f"its message handler is wrong: {error}")
+        except Exception:
+            return self._row_by_row(topic, partition, table)
 
-    def _first_failure(self, topic: str, partition: int, table: pa.Table) -> HandlerFailed | None:
-        """Name the record: the table's rows, one at a time, until one fails alone."""
+    def _row_by_row(self, topic: str, partition: int, table: pa.Table) -> tuple[list[Handled], HandlerFailed | None]:
+        """Name the record: the table's rows, one at a time, until one fails alone. Perhaps none does."""
+        found: list[Handled] = []
         for row in range(table.num_rows):
             try:
-                self._whole(topic, partition, table.slice(row, 1))
+                found += self._whole(topic, partition, table.slice(row, 1))
             except Exception as error:
-                return HandlerFailed(table.column("offset")[row].as_py(), _cause(error))
-        return None
+                return found, HandlerFailed(table.column("offset")[row].as_py(), _cause(error))
+        return found, None
 
     def _whole(self, topic: str, partition: int, table: pa.Table) -> list[Handled]:
         count = table.num_rows
@@ -123,14 +124,17 @@ class Handler:
         )
         out = self._call(given)
         if not isinstance(out, pa.Table):
-            raise TypeError(f"it must return an Arrow table, not {type(out).__name__}")
+            raise _BadTable(f"it must return an Arrow table, not {type(out).__name__}")
         missing = [field.name for field in arrow.SCHEMA if field.name not in out.column_names]
         if missing:
-            raise ValueError(f"the table that it returned has no column {', '.join(missing)}")
+            raise _BadTable(f"the table that it returned has no column {', '.join(missing)}")
         offsets = out.column("offset").to_numpy()
-        if len(offsets) and (np.any(np.diff(offsets) < 0) or offsets[0] < table.column("offset")[0].as_py()):
-            raise ValueError("the table that it returned must keep the source offsets, in order")
+        given_offsets = table.column("offset").to_numpy()
+        if np.any(np.diff(offsets) < 0) or not np.isin(offsets, given_offsets).all():
+            raise _BadTable("the table that it returned must keep the source offsets, in order")
         names = out.column("topic").to_numpy() if "topic" in out.column_names else np.full(out.num_rows, topic)
+        if not all(isinstance(name, str) and name for name in dict.fromkeys(names.tolist())):
+            raise _BadTable("the table that it returned has rows without a topic")
         wanted = _wanted(out, partition)
         found = []
         for name in dict.fromkeys(names.tolist()):
@@ -157,9 +161,22 @@ def _checked(given: Any) -> Iterable[Record]:
     for out in found:
         if not isinstance(out, Record):
             raise TypeError(f"it must return a list of records, not of {type(out).__name__}")
-        for name, value in (("key", out.key), ("value", out.value)):
-            if value is not None and not isinstance(value, bytes):
-                raise TypeError(f"the {name} of a record must be bytes or None, not {type(value).__name__}")
+        for name, value, kind, wanted in (
+            ("topic", out.topic, str, "text"),
+            ("partition", out.partition, int | None, "a number or None"),
+            ("timestamp", out.timestamp, int, "a number"),
+            ("key", out.key, bytes | None, "bytes or None"),
+            ("value", out.value, bytes | None, "bytes or None"),
+            ("headers", out.headers, tuple | list, "pairs of text and bytes"),
+        ):
+            if not isinstance(value, kind):
+                raise TypeError(f"the {name} of a record must be {wanted}, not {type(value).__name__}")
+        for header in out.headers:
+            if not (len(header) == 2 and isinstance(header[0], str) and isinstance(header[1], bytes | None)):
+                raise TypeError(f"the headers of a record must be pairs of text and bytes or None, not {header!r}")
+            header[0].encode()
+        if not out.topic or (out.partition is not None and out.partition < 0):
+            raise ValueError(f"there is no partition {out.topic}-{out.partition}")
     return found
 
 

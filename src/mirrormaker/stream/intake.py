@@ -89,7 +89,7 @@ class Intake:
                     self._forward(run, aborted, frame)
         except (CorruptBatch, BadVarint) as error:
             cursor.trouble(cursor.stops(cursor.expected, str(error)))
-        except Exception as error:  # whatever it is: the fetcher has gone on, and what it brought must be fetched again
+        except Exception as error:  # whatever it is, what was fetched must be fetched again
             cursor.trouble(error)
         cursor.offer()
 
