@@ -11,6 +11,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Coroutine, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.errors import KafkaError
@@ -73,6 +74,7 @@ class Cursor:
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._released = asyncio.Event()
         self._waits_since: float | None = None
+        self._refused: Undeliverable | None = None
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -166,6 +168,8 @@ class Cursor:
         self.flowing = False
         self.lap += 1
         self.turn += 1
+        if isinstance(error, Undeliverable) and (self._refused is None or error.offset < self._refused.offset):
+            self._refused = error  # of several, the first one at the source must be given up first
         if not self._trouble.done():
             self._trouble.set_exception(error)
             self._trouble.exception()
@@ -174,6 +178,7 @@ class Cursor:
         """Ask again for all that has not been acknowledged; what an earlier fetch brings no longer counts."""
         self.lap += 1
         self.turn += 1
+        self._refused = None
         self.progress.units.clear()
         self.expected, self.expected_epoch = self.fetch_from = self.progress.offset, self.progress.epoch
 
@@ -209,6 +214,8 @@ class Cursor:
                 if self.is_released:
                     self.done.set_result(None)
                     return
+                if isinstance(error, Undeliverable):
+                    error = self._refused or error
                 if await self._can_end_with(error):
                     self._stop(error)
                     return
@@ -220,11 +227,7 @@ class Cursor:
                 await self._drain()
             except Hold:
                 await self._drain()
-                self.state = "waiting"
-                self.note = "old records: waiting until another sender's requests must be through"
-                await self._pause(max(0.0, self.hold_until - time.monotonic()))
-                for outlet in self.outlets:
-                    outlet.channel.trouble()  # look again: what was on its way is there now
+                await self._wait_it_out()
             except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1
@@ -244,6 +247,8 @@ class Cursor:
         units = self.progress.units
         first = units[0] if units else None
         try:
+            if time.monotonic() < self.hold_until:  # under the old numbers something may still be on its way
+                await self._wait_it_out()
             await self._resume()
         except (KafkaError, OSError, BadFrame, asyncio.TimeoutError, Released, Renumber, NumbersBroken, CorruptBatch):
             return False
@@ -253,6 +258,13 @@ class Cursor:
             self.given_up = {place: count for place, count in first.counts.items() if place != error.place}
             return True
         return error.unit is None and first is None
+
+    async def _wait_it_out(self) -> None:
+        """Until another sender's requests are there or will never be; then the logs must be read again."""
+        self.state, self.note = "waiting", "until another sender's requests must be through"
+        await self._pause(max(0.0, self.hold_until - time.monotonic()))
+        for outlet in self.outlets:
+            outlet.channel.trouble()
 
     async def _resume(self) -> None:
         """Find out what each target partition holds behind the position."""
@@ -336,11 +348,14 @@ class Cursor:
         self.lap += 1
         why = self._trouble.exception() if self._trouble.done() else None
         if isinstance(why, Released | PartitionError | Renumber):
-            # All that comes before a bad batch still goes out; of the rest, what has been begun.
-            kept = self.progress.begun() if isinstance(why, Released) else list(self.progress.units)
+            # All that comes before a bad record still goes out; otherwise, what has been begun.
+            units = self.progress.units
+            kept = self.progress.begun() if isinstance(why, Released) else set(units)
+            if isinstance(why, Undeliverable) and why.unit is not None:
+                kept = set(takewhile(lambda unit: unit is not why.unit, units))
             for outlet in self.outlets:
                 outlet.clear(kept)
-            while any(o.ready for o in self.outlets) and not any(o.channel.in_trouble for o in self.outlets):
+            while any(outlet.ready and not outlet.channel.in_trouble for outlet in self.outlets):
                 await asyncio.sleep(0.01)
         for outlet in self.outlets:
             outlet.clear()

@@ -148,6 +148,7 @@ class Intake:
         cursor, end = self.cursor, batch.last_offset + 1
         unit = Unit(end, batch.leader_epoch, 1)
         old = self._is_old(batch.max_timestamp)
+        unit.single = batch.count == 1
         outlet.ready.append(Entry(batch, batch.base_offset, batch.last_offset, unit, frame, old))
         cursor.progress.add(unit)
         cursor.expected, cursor.expected_epoch = end, batch.leader_epoch
@@ -261,6 +262,8 @@ class Intake:
             end = failure.offset
             routed = [part.before(end) for part in routed]
         unit = Unit(end, epoch)
+        offsets = {int(edge) for part in routed if len(part.records) for edge in part.records.offsets[[0, -1]]}
+        unit.single = len(offsets) == 1
         ready: list[tuple[Outlet, Packed, bool]] = []
         for records, targets, outlets in routed:
             parts = shares(targets, len(outlets)) if len(outlets) > 1 else [np.arange(len(records))]

@@ -121,15 +121,15 @@ class Outlet:
             cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
         elif number not in _BAD_RECORD:
             cursor.trouble(error)
-        elif entry.first == entry.last:
+        elif entry.unit.single:
             refusal = cursor.undeliverable(entry.first, f"the target refuses it: {describe(error)}", entry.unit)
             refusal.place = self.place
             cursor.trouble(refusal)
         else:
-            if number == _TOO_LARGE:
+            if number == _TOO_LARGE and entry.count > 1:
                 cursor.stream.learn_limit(self.topic, entry.size // 2)
             else:
-                cursor.few, cursor.few_until = max(1, entry.count // 2), entry.last + 1
+                cursor.few, cursor.few_until = max(1, entry.count // 2), entry.unit.end
             cursor.trouble(Split(describe(error)))
         if not self.sent:
             cursor.drained.set()

@@ -18,12 +18,13 @@ from mirrormaker.stream.position import Cut, Place, Position
 class Unit:
     """A range of source offsets on its way."""
 
-    __slots__ = ("begun", "counts", "cuts", "end", "epoch", "left")
+    __slots__ = ("begun", "counts", "cuts", "end", "epoch", "left", "single")
 
     def __init__(self, end: int, epoch: int, left: int = 0) -> None:
         self.end, self.epoch = end, epoch  # where the source stands behind it
         self.left = left  # batches that are not yet acknowledged
         self.begun = False  # one of them has been sent
+        self.single = False  # all of them come from one record
         self.cuts: dict[Place, Cut] = {}
         self.counts: dict[Place, int] = {}  # records of it, where it goes to several places
 
