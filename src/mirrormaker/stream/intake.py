@@ -222,10 +222,10 @@ class Intake:
             part = part.part(used, len(part))
 
     def _take_old_format(self, data: memoryview, frame: Frame) -> None:
-        work = self.cursor.stream.work
+        work, codec = self.cursor.stream.work, messages.codec_of_first(data)
         for records in messages.unpack(data, work.buffer_bytes):
             if len(records):
-                self._take(records, int(records.offsets[-1]) + 1, -1, NONE, len(data), frame)
+                self._take(records, int(records.offsets[-1]) + 1, -1, codec, len(data), frame)
 
     def _take(self, records: Records, end: int, epoch: int, codec: int, size: int, frame: Frame) -> None:
         """Records that follow each other up to `end`; `size` is what they took in the fetch."""

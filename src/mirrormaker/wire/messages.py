@@ -23,6 +23,7 @@ from mirrormaker.wire.varints import Data, Ints
 
 _SIZE = struct.Struct(">8xi")
 _PREFIX = 12
+_ATTRIBUTES_AT = 17
 _CRC = struct.Struct(">I")
 _FRONT = np.dtype(
     [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
@@ -81,6 +82,11 @@ class _Messages:
 
 def _offset(raw: memoryview, start: int) -> int:
     return int.from_bytes(raw[start : start + 8], "big", signed=True)
+
+
+def codec_of_first(data: memoryview) -> int:
+    """What the first of them is compressed with, as probably all are."""
+    return data[_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def last_offset(data: memoryview) -> int:
