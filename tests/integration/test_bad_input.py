@@ -118,9 +118,16 @@ def test_a_topic_that_does_not_exist(files: list[str]) -> None:
     )
 
 
-def test_what_is_not_built_is_refused_by_name(files: list[str]) -> None:
-    for option in ("--message.handler", "--consumer.rebalance.listener", "--undelivered.file"):
-        assert_refused(run(*files, "--whitelist", "x", option, "y"), option, "not built")
+def test_user_code_that_is_not_there_is_refused_by_name(files: list[str]) -> None:
+    for option in ("--message.handler", "--consumer.rebalance.listener"):
+        assert_refused(run(*files, "--whitelist", "x", option, "y"), option, "must be package.module:name")
+        assert_refused(
+            run(*files, "--whitelist", "x", option, "no_such:thing"), option, "is its directory in PYTHONPATH?"
+        )
+
+
+def test_a_file_for_undelivered_records_needs_the_option_that_fills_it(files: list[str]) -> None:
+    assert_refused(run(*files, "--whitelist", "x", "--undelivered.file", "y"), "--abort.on.send.failure false")
 
 
 def test_help_shows_examples_and_exits_0() -> None:
