@@ -271,6 +271,15 @@ def test_compression_is_as_it_came_unless_it_is_set() -> None:
     )
 
 
+def test_batches_and_lingering_are_as_a_producer_has_them() -> None:
+    assert target("").batch_bytes == 512 << 10
+    assert target("batch.size=16384").batch_bytes == 16384
+    assert target("batch.size=0").batch_bytes == 1024, "no batching: as little as makes sense"
+    assert (target("").linger, target("linger.ms=250").linger) == (0, 0.25)
+    assert not target("batch.size=16384\nlinger.ms=5").notes, "they have an effect"
+    assert "linger.ms=soon: this must be a whole number" in refusal(TARGET + "linger.ms=soon", "target")
+
+
 def test_partitions_are_chosen_by_key_or_kept() -> None:
     assert target("").partition_by is None
     assert [target(f"partition.by={name}").partition_by for name in ("key", "Same")] == ["key", "same"]
