@@ -12,7 +12,7 @@ help:
 	@echo "make test         lint, and run every test"
 	@echo "make lint         ruff and mypy --strict"
 	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
-	@echo "make bench-quick  the same in under 4 minutes"
+	@echo "make bench-quick  the same in about 5 minutes"
 	@echo "make clean        remove everything that was set up here"
 
 setup: java $(READY) $(ARCHIVE)
