@@ -14,22 +14,19 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import decode_varint, encode_varint
 
-from mirrormaker.wire import records as codec_of_records
 from mirrormaker.wire import varints
+from mirrormaker.wire import walk as walking
 from mirrormaker.wire.arrow import from_table, to_table
 from mirrormaker.wire.batch import Batch, Batches, CorruptBatch, split
 from mirrormaker.wire.records import (
     Records,
-    _walk,
-    _walk_abreast,
-    _walk_by_steps,
-    _walk_by_zeros,
     pack,
     sizes,
     unpack,
     unpack_some,
 )
 from mirrormaker.wire.varints import BadVarint, Ints
+from mirrormaker.wire.walk import _walk_abreast, _walk_by_steps, _walk_by_zeros, walk
 
 from .strategies import (
     GZIP,
@@ -331,12 +328,12 @@ def walks(data: bytes, count: int) -> tuple[list[int] | None, ...]:
         return _walk_abreast(around, *columns)
 
     def together() -> Ints:
-        return _walk(around, *columns)
+        return walk(around, *columns)
 
     def zeros() -> Ints | None:
         with (
-            patch.object(codec_of_records, "_ZEROS", 10**9),
-            patch.object(codec_of_records, "_ZEROS_SHARE", 1),
+            patch.object(walking, "_ZEROS", 10**9),
+            patch.object(walking, "_ZEROS_SHARE", 1),
         ):  # however many guesses it takes
             return _walk_by_zeros(around, start, end, count)
 

@@ -19,10 +19,11 @@ from kafka.errors import KafkaError
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.identity import NumbersBroken
-from mirrormaker.stream.intake import NOT_THE_SAME, Fetched, Intake
+from mirrormaker.stream.intake import Fetched, Intake
 from mirrormaker.stream.outlet import Entry, Outlet
 from mirrormaker.stream.position import Cut, Place, Position
 from mirrormaker.stream.progress import Progress, Unit
+from mirrormaker.stream.repack import NOT_THE_SAME
 from mirrormaker.stream.resume import read_back, read_last
 from mirrormaker.stream.trouble import SAME_PLACE, Hold, Released, Renumber, Split, Undeliverable, describe
 from mirrormaker.stream.work import ZOMBIE_HORIZON
