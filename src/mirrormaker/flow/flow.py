@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,13 +27,13 @@ from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import fits, rows, unpack
 from mirrormaker.flow.membership import Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing, offsets
+from mirrormaker.flow.renumbering import Renumbering
 from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.topics import Filter, Judge, ensure
 from mirrormaker.flow.undelivered import Undelivered
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Identity, Position
-from mirrormaker.stream.trouble import SAME_PLACE
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.connection import UnsupportedRequest
@@ -72,7 +72,8 @@ class Flow:
         self.membership = Membership(self.source, settings, instance_id)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
-        then = Consequences(self._refused, self._needs_numbers, self._commit_soon)
+        self._numbers = Renumbering(self)
+        then = Consequences(self._numbers.refused, self._numbers.needed, self._commit_soon)
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
@@ -108,13 +109,13 @@ class Flow:
         """Mirror until `stop`; raises what ended it otherwise."""
         try:
             await self._until(self._look())
-            self._start(self.membership.keep(self._assigned.put_nowait))
-            self._start(self._follow_assignments())
-            self._start(self._keep_looking())
-            self._start(self._keep_committing())
-            self._start(self._keep_even())
+            self.start(self.membership.keep(self._assigned.put_nowait))
+            self.start(self._follow_assignments())
+            self.start(self._keep_looking())
+            self.start(self._keep_committing())
+            self.start(self._keep_even())
             await self._until(self.ready.wait())
-            self._start(self._keep_an_epoch())
+            self.start(self._keep_an_epoch())
             await self._until(self._stop.wait())
         finally:
             await self._wind_down()
@@ -135,7 +136,7 @@ class Flow:
             return None
         return task.result()
 
-    def _start(self, work: Any) -> None:
+    def start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -143,9 +144,9 @@ class Flow:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception():
-            self._fail(task.exception())
+            self.fail(task.exception())
 
-    def _fail(self, error: BaseException | None) -> None:
+    def fail(self, error: BaseException | None) -> None:
         if error is not None and not self._failure.done():
             self._failure.set_exception(error)
             self._failure.exception()
@@ -171,38 +172,13 @@ class Flow:
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
-        grow = {h.position.topic for h in self.roster if not h.stopped and self._was_equal(h.position)}
+        grow = {h.position.topic for h in self.roster if not h.stopped and self._numbers.was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)
-        self._see_to_partitions()
+        self._numbers.see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
         if any(known.get(t.name, len(t.partitions)) != len(t.partitions) for t in chosen):
             self.membership.rebalance()
-
-    def _was_equal(self, position: Position) -> bool:
-        """Did source and target have the same number of partitions, before one side grew?"""
-        topic = self.target.topics.get(position.topic)
-        count = len(topic.partitions) if topic else -1
-        alike = topic is not None and position.fingerprint == self.opening.fingerprint(position.topic, False)
-        return alike and count == position.target_partitions and position.partition < count
-
-    def _see_to_partitions(self) -> None:
-        """Where the numbers of partitions have become equal, or are no longer, records go elsewhere from now on."""
-        for holding in self.roster:
-            topic = holding.position.topic
-            known = topic in self.source.topics and topic in self.target.topics
-            if not known or holding.stopped or holding.busy:
-                continue
-            with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
-                by_key, before = self.opening.by_key(topic), holding.position
-                here, there = self._counts(topic)
-                if by_key != before.by_key or (by_key and there != before.target_partitions):
-                    holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
-                    if holding.given:
-                        self.roster.recall(holding)
-                    elif holding.is_even:
-                        holding.busy = True
-                        self._needs_numbers(holding, SAME_PLACE, holding.renumber, [])
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -258,9 +234,9 @@ class Flow:
         if not keys:
             return
         if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in keys):
-            await self._patiently(self._look)  # assigned by a leader who knows more than we do
+            await self.patiently(self._look)  # assigned by a leader who knows more than we do
             keys = {k for k in keys if k[0] in self.source.topics and k[0] in self.target.topics}
-        committed = await self._patiently(self.membership.committed)
+        committed = await self.patiently(self.membership.committed)
         first_start = self.first_start is None and not committed
         if self.first_start is None:
             self.first_start = first_start
@@ -272,7 +248,7 @@ class Flow:
                 position
             )  # or the mirror ends, with its name: such a topic cannot be mirrored, and should not be chosen
         if new:
-            await self._patiently(lambda: self.membership.commit(rows(new)))
+            await self.patiently(lambda: self.membership.commit(rows(new)))
         for clean, positions in ((False, old), (True, new)):
             for position in positions:
                 self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
@@ -282,13 +258,13 @@ class Flow:
 
     async def _grow_as_before(self, keys: set[Key], committed: dict[Key, tuple[int, str]]) -> None:
         """A source that grew while nobody looked: the ledger says that the counts were equal before."""
-        behind = {topic for topic, _ in keys if self._counts(topic)[0] > self._counts(topic)[1]}
+        behind = {topic for topic, _ in keys if self.counts(topic)[0] > self.counts(topic)[1]}
         known = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in behind]
-        grow = {position.topic for position in known if position and self._was_equal(position)}
+        grow = {position.topic for position in known if position and self._numbers.was_equal(position)}
         for line in await ensure(self.source, self.target, [self.source.topics[t] for t in grow], grow):
             self.say(line)
 
-    def _counts(self, topic: str) -> tuple[int, int]:
+    def counts(self, topic: str) -> tuple[int, int]:
         return len(self.source.topics[topic].partitions), len(self.target.topics[topic].partitions)
 
     def _that_can_be(self, keys: set[Key]) -> set[Key]:
@@ -304,63 +280,18 @@ class Flow:
                 self.say(refused[topic])
         for key in keys:
             if key[0] in refused:
-                nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", self._counts(key[0])[1], ())
+                nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", self.counts(key[0])[1], ())
                 stopped = Holding(nowhere, clean=True, committed=nowhere, stopped=refused[key[0]], state="stopped")
                 self.roster.holdings[key] = stopped
         return {key for key in keys if key[0] not in refused}
 
-    async def _patiently(self, ask: Callable[[], Any]) -> Any:
+    async def patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
         while True:
             try:
                 return await ask()
             except _PASSING:
                 await asyncio.sleep(0.1)
-
-    # -- consequences of reports
-
-    def _refused(self, holding: Holding, offset: int, cause: str, reason: str) -> None:
-        """A record that can never be delivered: the end, or a line in a file."""
-        if self.options.abort_on_send_failure:
-            holding.busy, holding.stopped = False, reason
-            self._fail(MirrorError(reason))
-        else:
-            try:
-                self.undelivered.write(*holding.position.key, offset, cause)
-            except OSError as error:
-                self._fail(MirrorError(f"{self.undelivered.path} cannot be written: {error.strerror}; {reason}"))
-                return
-            self.say(f"{reason} (written to {self.undelivered.path})")
-            self._start(
-                self._renumber(holding, SAME_PLACE, f"the record at offset {offset} was given up", [], offset + 1)
-            )
-
-    def _needs_numbers(self, holding: Holding, where: int, reason: str, topics: list[str]) -> None:
-        self._start(self._renumber(holding, where, reason, topics))
-
-    async def _renumber(
-        self, holding: Holding, where: int, reason: str, topics: list[str], at: int | None = None
-    ) -> None:
-        """Other records follow than the numbers were meant for: commit a new identity, then go on."""
-        holding.renumber = ""
-        before = holding.position if at is None else replace(holding.position, offset=at, leader_epoch=-1)
-        try:
-            keep = bool(topics) or at is not None
-            position, lost = await self._patiently(lambda: self.opening.go_on(before, where, reason, topics, keep))
-            fits(position)
-        except PartitionError as error:
-            holding.stopped, holding.busy = str(error), False
-            self.say(holding.stopped)
-            return
-        if not holding.revoked:  # by now it may belong to another process, and so does its place in the ledger
-            if lost:
-                self.lost.append(lost)
-                self.say(f"LOST {lost}")
-            await self._patiently(lambda: self.membership.commit(rows([position])))
-            holding.position = holding.committed = position
-            holding.clean = True
-        holding.busy = False
-        self.roster.give()
 
     def _commit_soon(self) -> None:
         self._commit_now.set()

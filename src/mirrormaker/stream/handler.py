@@ -92,7 +92,7 @@ class Handler:
             try:
                 for out in _checked(self._call(Record(topic, partition, offset, timestamp, key, value, pairs))):
                     given.setdefault("" if out.topic == topic else out.topic, []).append((offset, out))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 failed = HandlerFailed(offset, _cause(error))
                 break
         return [_records_of(name, rows, partition) for name, rows in given.items()], failed
@@ -104,7 +104,7 @@ class Handler:
             return self._whole(topic, partition, table), None
         except _BadTable as error:
             return [], HandlerFailed(table.column("offset")[0].as_py(), f"its message handler is wrong: {error}")
-        except Exception:
+        except (Exception, SystemExit):
             return self._row_by_row(topic, partition, table)
 
     def _row_by_row(self, topic: str, partition: int, table: pa.Table) -> tuple[list[Handled], HandlerFailed | None]:
@@ -113,7 +113,7 @@ class Handler:
         for row in range(table.num_rows):
             try:
                 found += self._whole(topic, partition, table.slice(row, 1))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 return found, HandlerFailed(table.column("offset")[row].as_py(), _cause(error))
         return found, None
 
@@ -195,7 +195,7 @@ def _records_of(topic: str, rows: list[tuple[int, Record]], partition: int) -> H
     return Handled(topic, records, chosen if (chosen >= 0).any() else None)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     return f"its message handler raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
