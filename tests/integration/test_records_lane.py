@@ -105,7 +105,7 @@ def test_records_go_where_their_keys_belong_when_partitions_differ(
     assert sum(map(len, ours.values())) == 2000
     assert_mirrored_by_key(ours, theirs)
     keyless = [sum(row.key is None for row in rows) for rows in theirs.values()]
-    assert min(keyless) > 0.5 * sum(keyless) / there, f"records without a key are not spread evenly: {keyless}"
+    assert min(keyless) > 0.25 * sum(keyless) / there, f"records without a key are not spread evenly: {keyless}"
 
 
 def test_what_java_wrote_with_every_codec_is_the_same_on_as_many_partitions(

@@ -72,15 +72,17 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
     if missing:
         settings = await _inherited(source, [t.name for t in missing])
         lines += await _create(target, missing, settings)
+    grown = []
     for topic in topics:
         there = target.topics.get(topic.name)
         if there and topic.name in grow and len(there.partitions) < len(topic.partitions):
             await _grow(target, topic.name, len(topic.partitions))
+            grown.append(topic)
             lines.append(
                 f"grew {topic.name} on the target from {len(there.partitions)} to {len(topic.partitions)} partitions"
             )
-    if lines:
-        await _wait_for(target, topics)
+    if missing or grown:
+        await _wait_for(target, [*missing, *grown], {topic.name: len(topic.partitions) for topic in grown})
     return lines
 
 
@@ -160,12 +162,15 @@ async def _grow(target: Cluster, name: str, count: int) -> None:
             )
 
 
-async def _wait_for(target: Cluster, topics: list[Topic]) -> None:
-    """Until every partition has a leader; a new topic takes brokers a moment."""
+async def _wait_for(target: Cluster, topics: list[Topic], counts: dict[str, int]) -> None:
+    """Until every partition has a leader; brokers take a moment, and may still show a topic that has grown as it was."""
     for _ in range(300):
         await target.refresh(t.name for t in topics)
         there = [target.topics.get(t.name) for t in topics]
-        if all(t and all(target.leader(t.name, p) for p in t.partitions) for t in there):
+        if all(
+            t and len(t.partitions) >= counts.get(t.name, 1) and all(target.leader(t.name, p) for p in t.partitions)
+            for t in there
+        ):
             return
         await asyncio.sleep(0.1)
     raise ClusterError(f"the topics created on {target.endpoint} have no leaders after 30 s")
