@@ -21,6 +21,7 @@ class Renumbering:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self._seen: dict[str, tuple[int, int]] = {}  # partitions of each topic on both sides, at the last look
 
     def refused(self, holding: Holding, offset: int, cause: str, reason: str) -> None:
         """A record that can never be delivered: the end, or a line in a file."""
@@ -42,8 +43,12 @@ class Renumbering:
         self.flow.start(self._renumber(holding, where, reason, topics))
 
     def see_to_partitions(self) -> None:
-        """Where the numbers of partitions have become equal, or are no longer, records go elsewhere from now on."""
+        """Where the numbers of partitions have become equal, or are no longer, records go elsewhere from now on.
+
+        Not at the first sight: a broker may show for a moment what was true before.
+        """
         flow = self.flow
+        before_that, self._seen = self._seen, {}
         for holding in flow.roster:
             topic = holding.position.topic
             known = topic in flow.source.topics and topic in flow.target.topics
@@ -51,7 +56,9 @@ class Renumbering:
                 continue
             with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
                 by_key, before = flow.opening.by_key(topic), holding.position
-                here, there = flow.counts(topic)
+                here, there = self._seen[topic] = flow.counts(topic)
+                if before_that.get(topic) != (here, there):
+                    continue
                 if by_key != before.by_key or (by_key and there != before.target_partitions):
                     holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
                     if holding.given:
