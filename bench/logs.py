@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.wire.compression import CODECS
-
-_HEADER = struct.Struct(">8x i 9x h 34x i")  # length, attributes and number of records, 61 bytes in all
-_BEFORE_LENGTH = 12
+from mirrormaker.wire import batch as wire
 
 
 @dataclass(frozen=True)
@@ -28,10 +24,8 @@ def batches_in(cluster: Cluster, topic: str) -> Batches:
     """The batches in the first 8 MB of partition 0, which must not be empty."""
     with open(cluster.directory / "broker-1" / f"{topic}-0" / f"{0:020d}.log", "rb") as log:
         data = log.read(8 << 20)
-    at = batches = records = 0
-    codecs = set()
-    while at + _HEADER.size <= len(data):
-        length, attributes, count = _HEADER.unpack_from(data, at)
-        at, batches, records = at + _BEFORE_LENGTH + length, batches + 1, records + count
-        codecs.add(CODECS[attributes & 7])
-    return Batches(records / batches, at / batches / 1000, tuple(sorted(codecs)))
+    runs = [run for run in wire.split(memoryview(data)) if isinstance(run, wire.Batches)]
+    found = [batch for run in runs for batch in run]
+    records, size = sum(batch.count for batch in found), sum(len(batch.data) for batch in found)
+    codecs = sorted({batch.codec for batch in found})
+    return Batches(records / len(found), size / len(found) / 1000, tuple(codecs))

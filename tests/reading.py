@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
 from mirrormaker.embedded import Cluster
+from mirrormaker.wire.batch import Batches, split
 
 
 class Read(NamedTuple):
@@ -76,16 +75,10 @@ def assert_mirrored_by_key(source: dict[int, list[Read]], target: dict[int, list
             last[was.partition] = was.offset
 
 
-def batches_on_disk(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[int, str, int]]:
-    """The batches in a partition's first segment, as its broker keeps them: records, codec, bytes."""
-    directory = Path(cluster.directory) / "broker-1" / f"{topic}-{partition}"
-    data = min(directory.glob("*.log")).read_bytes()
-    found, at = [], 0
-    while at + 61 <= len(data):
-        (length,) = struct.unpack_from(">i", data, at + 8)
-        attributes, count = struct.unpack_from(">h", data, at + 21)[0], struct.unpack_from(">i", data, at + 57)[0]
-        if length <= 0:
-            break
-        found.append((count, ("none", "gzip", "snappy", "lz4", "zstd")[attributes & 7], 12 + length))
-        at += 12 + length
+def in_the_log(cluster: Cluster, topic: str, partition: int = 0) -> Batches:
+    """What the broker wrote into its file."""
+    (file,) = cluster.directory.rglob(f"{topic}-{partition}/*.log")
+    (found,) = split(memoryview(file.read_bytes()))
+    assert isinstance(found, Batches)
+    found.check()
     return found

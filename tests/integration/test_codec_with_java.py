@@ -14,9 +14,10 @@ from bench.raw import Line
 from mirrormaker.embedded import Cluster
 from mirrormaker.wire import produce
 from mirrormaker.wire.arrow import SCHEMA, from_table, to_table
-from mirrormaker.wire.batch import LOG_APPEND_TIME, Batch, Batches, split
+from mirrormaker.wire.batch import LOG_APPEND_TIME, Batch
 from mirrormaker.wire.compression import CODECS, NONE, ZSTD
 from mirrormaker.wire.records import pack, unpack
+from tests.reading import in_the_log
 
 PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
 NOW = int(time.time() * 1000)
@@ -60,15 +61,6 @@ def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memor
             assert appended.error == 0, f"the broker refused a batch: {appended}"
     finally:
         line.close()
-
-
-def in_the_log(cluster: Cluster, topic: str, partition: int) -> Batches:
-    """What the broker wrote into its file."""
-    (file,) = cluster.directory.rglob(f"{topic}-{partition}/*.log")
-    (found,) = split(memoryview(file.read_bytes()))
-    assert isinstance(found, Batches)
-    found.check()
-    return found
 
 
 # -- from us to Java

@@ -21,7 +21,7 @@ from mirrormaker.embedded.fetch import jars
 from mirrormaker.embedded.jvm import java
 from tests.integration.test_mirror import assert_same, run_once, write
 from tests.mirror_process import MirrorProcess
-from tests.reading import assert_mirrored_by_key, batches_on_disk, read
+from tests.reading import assert_mirrored_by_key, in_the_log, read
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -132,9 +132,9 @@ def test_records_of_an_append_time_topic_keep_the_time_that_readers_saw(
 def test_tiny_batches_of_a_backlog_arrive_in_few_large_ones(
     source: Cluster, target: Cluster, mirrored: dict[str, str]
 ) -> None:
-    assert len(batches_on_disk(source, mirrored["tiny"])) > 1000
+    assert len(in_the_log(source, mirrored["tiny"])) > 1000
     assert_same(source, target, mirrored["tiny"], 3000)
-    assert len(batches_on_disk(target, mirrored["tiny"])) < 20
+    assert len(in_the_log(target, mirrored["tiny"])) < 20
 
 
 def test_batches_that_are_too_large_for_the_target_are_split(
@@ -169,7 +169,7 @@ def test_compression_type_repacks_what_came_in_another_codec(
     )
     assert mirror.wait() == 0, mirror.text
     assert_same(source, target, topic_name, 2000)
-    assert {codec for _, codec, _ in batches_on_disk(target, topic_name)} == {"lz4"}
+    assert {batch.codec for batch in in_the_log(target, topic_name)} == {"lz4"}
 
 
 def with_one_record_too_large(source: Cluster, target: Cluster, topic: str) -> None:

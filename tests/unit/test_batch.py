@@ -232,9 +232,9 @@ def test_stamping_happens_in_the_fetched_bytes_themselves(written: Written) -> N
 
 
 @given(st.lists(records, min_size=1, max_size=5))
-def test_the_payload_checksum_is_the_same_on_both_sides_of_a_mirror(rows: list[Record]) -> None:
+def test_the_payload_is_the_same_on_both_sides_of_a_mirror(rows: list[Record]) -> None:
     source = only(write_batch(rows, base_offset=1000, producer_id=3, producer_epoch=1, base_sequence=9).data)
-    before = source.payload_checksum()
+    before = bytes(source.data[HEADER.size :])
     source.stamp(77, 0, 123)
-    assert source.payload_checksum() == before
-    assert only(bytes(source.data)).payload_checksum() == before
+    assert source.data[HEADER.size :] == before
+    assert only(bytes(source.data)).data[HEADER.size :] == before

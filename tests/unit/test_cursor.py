@@ -46,6 +46,13 @@ START = Position(
     cuts=(Cut(0, 20, 1000),),
 )
 NOW = int(time.time() * 1000)
+NOWHERE = Endpoint((("nowhere", 1),))
+WORK = Work(
+    flow=0, epoch=0, desk=("", 0), secret=b"", source=NOWHERE, target=NOWHERE, read_committed=False, acks=-1, max_in_flight=5,
+    connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20, fetch_max_wait_ms=1, fetch_min_bytes=1,
+    fetch_max_bytes=1, partition_fetch_bytes=1, identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None,
+    partition_by=None, handler=None,
+)  # fmt: skip
 
 
 def batches(*counts: int, offset: int = 100) -> list[Batches | memoryview]:
@@ -89,17 +96,11 @@ class Stage:
     """A stream whose target is played by the test: which broker leads, what it answers, what its log shows."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        endpoint = Endpoint((("nowhere", 1),))
         self.stream = Stream(
-            Work(
-                flow=0, epoch=0, desk=("", 0), secret=b"", source=endpoint, target=endpoint, read_committed=False, acks=-1,
-                max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20,
-                fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1, partition_fetch_bytes=1,
-                identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None, partition_by=None, handler=None,
-            ),
+            WORK,
             0,
             0,
-        )  # fmt: skip
+        )
         self.wires = {1: Wire(), 2: Wire()}
         self.log: list[Seen] = []  # what reading the target's log shows of us
         self.reads = 0

@@ -27,15 +27,15 @@ from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.stream.resume import Found
 from mirrormaker.stream.stream import Stream
 from mirrormaker.stream.trouble import Undeliverable
-from mirrormaker.stream.work import Work
 from mirrormaker.wire.batch import Batch, Batches, split
-from mirrormaker.wire.cluster import Endpoint, Partition, Topic
+from mirrormaker.wire.cluster import Partition, Topic
 from mirrormaker.wire.connection import Answered, ConnectionLost, Part
 from mirrormaker.wire.murmur2 import _one as murmur2
 from mirrormaker.wire.produce import Appended
 from mirrormaker.wire.records import unpack
 
 from .strategies import ProduceAnswer, Record, write_batch
+from .test_cursor import WORK
 from .test_produce import their_answer
 
 US = Identity(7, 0)
@@ -171,19 +171,17 @@ class Actor:
     """A stream with one cursor, as long as it lives."""
 
     def __init__(self, world: World, position: Position, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> None:
-        endpoint = Endpoint((("nowhere", 1),))
         self.world = world
         self.stream = stream = Stream(
-            Work(
-                flow=0, epoch=0, desk=("", 0), secret=b"", source=endpoint, target=endpoint, read_committed=False, acks=-1,
-                max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None,
-                max_request_bytes=world.chance.choice((300, 1 << 20)), fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1,
-                partition_fetch_bytes=1, identity_expiration_ms=86_400_000, batch_bytes=world.chance.choice((200, 1 << 19)),
-                linger=0, codec=world.chance.choice((None, 0, 3)), partition_by=None, handler=None,
+            replace(
+                WORK,
+                max_request_bytes=world.chance.choice((300, 1 << 20)),
+                batch_bytes=world.chance.choice((200, 1 << 19)),
+                codec=world.chance.choice((None, 0, 3)),
             ),
             0,
             0,
-        )  # fmt: skip
+        )
         self.wires: dict[int, Wire] = {}
         stream.target.brokers = {1: ("a", 1), 2: ("b", 1)}
         partitions = {p: Partition(1 + p % 2, 0, 1) for p in range(len(world.logs))}

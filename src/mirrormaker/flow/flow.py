@@ -246,7 +246,7 @@ class Flow:
         for position in [*old, *new]:
             fits(
                 position
-            )  # or the mirror ends, with its name: such a topic cannot be mirrored, and should not be chosen
+            )  # or the mirror ends with its name: such a topic cannot be mirrored, and should not be chosen
         if new:
             await self.patiently(lambda: self.membership.commit(rows(new)))
         for clean, positions in ((False, old), (True, new)):

@@ -29,7 +29,6 @@ from mirrormaker.stream.trouble import SAME_PLACE, Hold, Released, Renumber, Spl
 from mirrormaker.stream.work import ZOMBIE_HORIZON
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.codec import BadFrame
-from mirrormaker.wire.compression import LZ4, ZSTD
 from mirrormaker.wire.connection import UnsupportedRequest
 
 T = TypeVar("T")
@@ -61,10 +60,8 @@ class Cursor:
         self.high_watermark = -1
         self.records = self.bytes = self.resumes = 0
         self.state, self.note = "waiting", ""
-        self.few, self.few_until = (
-            0,
-            -1,
-        )  # the target refused a batch: up to here so few go at a time, to find who is to blame
+        # The target refused a batch: up to here so few go at a time, to find who is to blame.
+        self.few, self.few_until = 0, -1
         self.given_up: dict[Place, int] = {}  # what a record that is given up has sent elsewhere
         self.takes_zstd = True
         self.hold_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
@@ -91,11 +88,8 @@ class Cursor:
     @property
     def is_clean(self) -> bool:
         """Is nothing on its way to the target, or there already, that the closing position does not know of?"""
-        return self._clean or (self._is_known and time.monotonic() >= self.hold_until)
-
-    @property
-    def _is_known(self) -> bool:
-        return all(outlet.is_known for outlet in self.outlets)
+        known = all(outlet.is_known for outlet in self.outlets)
+        return self._clean or (known and time.monotonic() >= self.hold_until)
 
     @property
     def closing(self) -> Position:
@@ -122,12 +116,6 @@ class Cursor:
         if not self.spreads:
             return self.outlets
         return [outlet for outlet in self.outlets if outlet.place[0] == topic]
-
-    def codec_of(self, codec: int) -> int:
-        """What to compress with what came with this codec."""
-        if self.stream.work.codec is not None:
-            return self.stream.work.codec
-        return LZ4 if codec == ZSTD and not self.takes_zstd else codec
 
     # -- the hot path
 

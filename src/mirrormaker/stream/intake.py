@@ -19,7 +19,7 @@ from mirrormaker.stream.outlet import Entry, Outlet
 from mirrormaker.stream.progress import Unit
 from mirrormaker.stream.repack import Repack
 from mirrormaker.wire import messages
-from mirrormaker.wire.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, CorruptBatch, joined
+from mirrormaker.wire.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, CorruptBatch, joined, size_of
 from mirrormaker.wire.records import unpack_some
 from mirrormaker.wire.varints import BadVarint, Ints
 
@@ -72,7 +72,7 @@ class Intake:
         work = self.cursor.stream.work
         frame.keep(0)
         self._held.append((self.cursor.lap, fetched, aborted, frame))
-        size = sum(run.size if isinstance(run, Batches) else len(run) for held in self._held for run in held[1])
+        size = sum(size_of(run) for held in self._held for run in held[1])
         if size >= work.batch_bytes:
             self._go_on()
         elif self._timer is None:
@@ -91,8 +91,7 @@ class Intake:
             else:
                 self._gathered = True
                 found = joined([run for _, fetched, _, _ in mine for run in fetched])
-                size = sum(run.size if isinstance(run, Batches) else len(run) for run in found)
-                frame = Frame(self.cursor.stream.buffer, size)
+                frame = Frame(self.cursor.stream.buffer, sum(map(size_of, found)))
                 self._process(found, [pair for _, _, aborted, _ in mine for pair in aborted], frame)
                 frame.drop(0)
                 self._gathered = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from mirrormaker.wire.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, CorruptBatch
-from mirrormaker.wire.compression import ZSTD
+from mirrormaker.wire.compression import LZ4, ZSTD
 
 ABORT_MARKER = 0
 
@@ -19,8 +19,15 @@ def goes_as_is(batch: Batch, max_bytes: int, codec: int | None, takes_zstd: bool
     whole = batch.last_offset - batch.base_offset + 1 == batch.count
     if not whole or batch.attributes & LOG_APPEND_TIME or len(batch.data) > max_bytes:
         return False
-    number = batch.attributes & CODEC_MASK
-    return number == codec if codec is not None else takes_zstd or number != ZSTD
+    came_with: int = batch.attributes & CODEC_MASK
+    return goes_with(came_with, codec, takes_zstd) == came_with
+
+
+def goes_with(came_with: int, wanted: int | None, takes_zstd: bool) -> int:
+    """The codec to send with: what the user wants, else what it came with, if the target knows that."""
+    if wanted is not None:
+        return wanted
+    return LZ4 if came_with == ZSTD and not takes_zstd else came_with
 
 
 def committed(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mirrormaker.wire import murmur2
-from mirrormaker.wire.batch import HEADER
+from mirrormaker.wire.batch import HEADER, Batch
 from mirrormaker.wire.compression import NONE
 from mirrormaker.wire.records import Records, pack, sizes
 from mirrormaker.wire.varints import Ints
@@ -19,10 +19,9 @@ class Packed(NamedTuple):
     """A new batch: of which share it is, and which source offsets are in it."""
 
     share: int
-    data: memoryview
+    batch: Batch
     first: int
     last: int
-    max_timestamp: int
 
 
 def by_key(records: Records, source_partition: int, count: int) -> Ints:
@@ -55,11 +54,10 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
         bounds += [at + bound for bound in found]
         owner += [share] * len(found)
         at += len(part)
-    packed = pack(chosen, bounds, codec)
-    offsets, stamps = chosen.offsets, np.maximum.reduceat(chosen.timestamps, bounds[:-1])
+    packed, offsets = pack(chosen, bounds, codec), chosen.offsets
     return [
-        Packed(share, data, int(offsets[start]), int(offsets[stop - 1]), int(stamp))
-        for share, data, start, stop, stamp in zip(owner, packed, bounds[:-1], bounds[1:], stamps.tolist(), strict=True)
+        Packed(share, Batch(data), int(offsets[start]), int(offsets[stop - 1]))
+        for share, data, start, stop in zip(owner, packed, bounds[:-1], bounds[1:], strict=True)
     ]
 
 

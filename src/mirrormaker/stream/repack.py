@@ -13,12 +13,13 @@ import numpy as np
 
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.handler import Handled
+from mirrormaker.stream.lanes import goes_with
 from mirrormaker.stream.outlet import Entry, Outlet
 from mirrormaker.stream.packing import Packed, by_key, first_too_large, pack_shares, shares
 from mirrormaker.stream.progress import Unit
 from mirrormaker.stream.resume import Found
 from mirrormaker.stream.trouble import SAME_PLACE, Hold, Renumber, Undeliverable
-from mirrormaker.wire.batch import Batch, CorruptBatch
+from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.compression import NONE
 from mirrormaker.wire.records import Records
 from mirrormaker.wire.varints import BadVarint, Ints
@@ -83,7 +84,7 @@ class Repack:
             return
         if len(records) and records.offsets[0] < cursor.expected:
             records = records[int(np.searchsorted(records.offsets, cursor.expected)) :]
-        codec = cursor.codec_of(codec)
+        codec = goes_with(codec, cursor.stream.work.codec, cursor.takes_zstd)
         if cursor.handler is not None:
             cursor.expected, cursor.expected_epoch = end, epoch
             self._queue(records, end, epoch, codec, size)
@@ -119,13 +120,13 @@ class Repack:
             parts = [self._without_what_is_there(o, p, records, unit) for o, p in zip(outlets, parts, strict=True)]
             limits = [min(work.batch_bytes, outlet.max_bytes) for outlet in outlets]
             for packed in pack_shares(records, parts, limits, codec):
-                ready.append((outlets[packed.share], packed, self.is_old(packed.max_timestamp)))
+                ready.append((outlets[packed.share], packed, self.is_old(packed.batch.max_timestamp)))
         if failure is not None and not cursor.is_settled:
             raise Renumber(SAME_PLACE, FAILS_ONLY_NOW)
-        total = sum(len(packed.data) for _, packed, _ in ready)
+        total = sum(len(packed.batch.data) for _, packed, _ in ready)
         frame = Frame(cursor.stream.buffer, total)
         for outlet, packed, old in ready:
-            entry = Entry(Batch(packed.data), packed.first, packed.last, unit, frame, old)
+            entry = Entry(packed.batch, packed.first, packed.last, unit, frame, old)
             outlet.ready.append(entry)
             unit.counts[outlet.place] = unit.counts.get(outlet.place, 0) + entry.count
         frame.drop(0)

@@ -79,11 +79,6 @@ class Batch:
         if crc32c(self._covered) != self._crc:
             raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
 
-    def payload_checksum(self) -> int:
-        """The records' bytes alone, equal on both sides of a mirror whatever the header says."""
-        checksum: int = crc32c(self.data[HEADER.size :])
-        return checksum
-
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Make it ours: base offset 0, our identity and number, no transaction, no delete horizon, and a CRC to match."""
         data = self.data
@@ -195,6 +190,10 @@ def split(records: memoryview) -> Iterator[Batches | memoryview]:
         at = stop
     if len(bounds) > 1:
         yield _run(records, bounds, was_old)
+
+
+def size_of(run: Batches | memoryview) -> int:
+    return run.size if isinstance(run, Batches) else len(run)
 
 
 def joined(runs: Sequence[Batches | memoryview]) -> list[Batches | memoryview]:

@@ -12,7 +12,6 @@ is numpy, and the copying is Arrow's `take`, which moves slices of any length at
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrormaker.wire import varints
-from mirrormaker.wire.batch import HEADER, LOG_APPEND_TIME, Batches, CorruptBatch
+from mirrormaker.wire.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches, CorruptBatch
 from mirrormaker.wire.compression import NONE, BadCompression, compress, decompress
 from mirrormaker.wire.varints import Data, Ints
 from mirrormaker.wire.walk import walk
 
 _ATTRIBUTES = np.int64(1)  # bytes of a record's attributes: none is defined, all are 0
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
-_HEAD = struct.Struct(">qiibIhiqqqhii")
 
 
 class Records:
@@ -105,7 +103,7 @@ def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, In
     """Where the records of each batch lie: in the batches themselves, or in what they decompress to."""
     bounds = np.array(batches.bounds, np.int64)
     starts, ends = bounds[:-1] + HEADER.size, bounds[1:]
-    codecs = batches.headers["attributes"] & 7
+    codecs = batches.headers["attributes"] & CODEC_MASK
     if not codecs.any():
         few = max(1, int(np.searchsorted(ends, bounds[0] + enough, side="right")))
         return batches.array, starts[:few], ends[:few]
@@ -175,7 +173,7 @@ def _batch(data: memoryview, codec: int, count: int, first: int, most: int) -> m
         packed = bytearray(HEADER.size + len(payload))
         packed[HEADER.size :] = payload
         data = memoryview(packed)
-    _HEAD.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, first, most, -1, -1, -1, count)
+    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, first, most, -1, -1, -1, count)
     return data
 
 
