@@ -20,6 +20,7 @@ from mirrormaker.wire.records import pack, unpack
 from tests.reading import in_the_log
 
 PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
+NOT_LEADER = 6  # a broker tells of a new topic a moment before it leads it
 NOW = int(time.time() * 1000)
 
 
@@ -56,8 +57,13 @@ def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memor
         for data in batches:
             parts = produce.request(PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000)
             body = struct.pack(">hhih", produce.API_KEY, PRODUCE_VERSION, 0, -1) + b"".join(parts)
-            answer = line.ask(struct.pack(">i", len(body)) + body)
-            (appended,) = produce.answer(PRODUCE_VERSION, memoryview(answer))
+            deadline = time.monotonic() + 10
+            while True:
+                answer = line.ask(struct.pack(">i", len(body)) + body)
+                (appended,) = produce.answer(PRODUCE_VERSION, memoryview(answer))
+                if appended.error != NOT_LEADER or time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
             assert appended.error == 0, f"the broker refused a batch: {appended}"
     finally:
         line.close()
