@@ -25,5 +25,11 @@ class FencedError(MirrorError):
     """Another process has taken this one's place in the group."""
 
 
+class AbortError(MirrorError):
+    """A record cannot be delivered, and `--abort.on.send.failure` says that this is the end."""
+
+
 class PartitionError(MirrorError):
-    """One partition cannot be mirrored any further; the others go on."""
+    """One partition cannot be mirrored any further for now; the others go on."""
+
+    is_final = False  # nothing that changes outside could make it right

@@ -122,7 +122,7 @@ def test_the_smallest_files_are_enough() -> None:
 
 def test_defaults_are_those_of_the_design() -> None:
     s, t = source(), target()
-    assert (s.session_timeout_ms, s.heartbeat_interval_ms) == (10_000, 3000)
+    assert (s.session_timeout_ms, s.heartbeat_interval_ms) == (10_000, 1000)
     assert s.auto_offset_reset is None
     assert s.read_committed is False
     assert s.instance_id is None

@@ -1,7 +1,8 @@
 """Where running streams report to the driver, and hear what to do.
 
 A stream connects, proves that it knows the secret, and from then on reports; the desk answers each report (that is the stream's
-lease) and speaks up unasked when it has an order. Of two attempts at one stream only the newest is listened to.
+lease, counted from when the report was sent) and speaks up unasked when it has an order. It does not answer while its flow is not
+sure of its seat in the group. Of two attempts at one stream only the newest is listened to; one that falls silent is given up.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import secrets
 from typing import Any, Protocol
 
 from mirrormaker.stream.deskline import MAX_LINE, proof
+from mirrormaker.stream.work import LEASE
 
 _HELLO_WITHIN = 5.0  # seconds for a stranger to prove itself
+_SILENT_FOR = LEASE + 2.0  # seconds without a report: the stream's lease is long over, whatever became of it
 
 
 class Listener(Protocol):
     """A flow, as the desk sees it."""
 
+    @property
+    def may_go_on(self) -> bool: ...
     def arrived(self, stream: int) -> None: ...
     def reported(self, stream: int, message: dict[str, Any]) -> None: ...
     def left(self, stream: int) -> None: ...
@@ -70,12 +75,14 @@ class Desk:
                 _say(writer, {"stop": True})
                 return
             self._flows[seat[0]].arrived(seat[1])
-            async for line in reader:
+            while line := await asyncio.wait_for(reader.readline(), _SILENT_FOR):
                 if self._seats.get(seat, (0, 0, None))[2] is not writer:
                     _say(writer, {"stop": True})  # a newer attempt has taken the seat
                     continue
-                self._flows[seat[0]].reported(seat[1], json.loads(line))
-                _say(writer, {})
+                report = json.loads(line)
+                self._flows[seat[0]].reported(seat[1], report)
+                if self._flows[seat[0]].may_go_on:
+                    _say(writer, {"heard": report["number"]})
         except (OSError, ValueError, KeyError, asyncio.TimeoutError):
             pass  # a stranger, or a stream that died in the middle of a word
         finally:

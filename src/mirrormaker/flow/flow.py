@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ from mirrormaker.wire.offsets import LATEST
 Key = tuple[str, int]
 
 _LOOK_EVERY = 5.0  # seconds between looks at the source's topics: new ones flow well within 30 s
-_WEIGH_EVERY = 5.0  # seconds between looks at the streams' loads
+_WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
+NOBODY = Identity(-1, -1)  # of a partition that has nowhere to go
 _BROKER = 4  # the resource type of DescribeConfigs
 _PASSING = (NotMember, KafkaError, OSError, asyncio.TimeoutError)  # what may be different at the next attempt
 
@@ -69,11 +71,13 @@ class Flow:
         self.number, self.settings, self.wiring = number, settings, wiring
         self.options, self.say = wiring.options, wiring.say
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
-        self.membership = Membership(self.source, settings, instance_id)
+        self.membership = Membership(self.source, settings, instance_id, self.options.num_streams, self._held)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self._numbers = Renumbering(self)
-        then = Consequences(self._numbers.refused, self._numbers.needed, self._commit_soon)
+        then = Consequences(
+            lambda: self.membership.is_sure, self._numbers.refused, self._numbers.needed, self._commit_soon
+        )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
@@ -82,7 +86,7 @@ class Flow:
         self.first_start: bool | None = None  # of this group; unknown until its offsets are read
         self._epoch = 0
         self._epoch_done: asyncio.Future[pa.Table] | None = None
-        self._assigned: asyncio.Queue[frozenset[Key]] = asyncio.Queue()
+        self._assigned = asyncio.Event()
         self._stop = asyncio.Event()
         self._commit_now = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,11 +113,11 @@ class Flow:
         """Mirror until `stop`; raises what ended it otherwise."""
         try:
             await self._until(self._look())
-            self.start(self.membership.keep(self._assigned.put_nowait))
+            self.start(self.membership.keep(self._before_joining, self._after_joining))
             self.start(self._follow_assignments())
             self.start(self._keep_looking())
             self.start(self._keep_committing())
-            self.start(self._keep_even())
+            self.start(self._keep_house())
             await self._until(self.ready.wait())
             self.start(self._keep_an_epoch())
             await self._until(self._stop.wait())
@@ -179,6 +183,7 @@ class Flow:
         self.membership.subscribe(t.name for t in chosen)
         if any(known.get(t.name, len(t.partitions)) != len(t.partitions) for t in chosen):
             self.membership.rebalance()
+        self._try_refused_again()
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
@@ -193,16 +198,37 @@ class Flow:
 
     # -- assignments
 
+    def _held(self) -> set[Key]:
+        """What the group is told that we have: also what we are about to take up, or to let go of."""
+        return self.roster.holdings.keys() | self.membership.assigned
+
+    def owns(self, holding: Holding) -> bool:
+        """May its place in the ledger be written by us? With the generation of this very moment, nobody else's may."""
+        return not holding.outdated and holding.position.key in self.membership.assigned
+
+    async def _before_joining(self) -> None:
+        """Whoever gets our partitions starts from what we commit now."""
+        with contextlib.suppress(*_PASSING, MirrorError):
+            await asyncio.wait_for(self._commit(), 2)
+
+    def _after_joining(self, has_been_there: bool) -> None:
+        for holding in self.roster:
+            holding.outdated |= not has_been_there
+        self._assigned.set()
+
     async def _follow_assignments(self) -> None:
         while True:
-            keys = await self._assigned.get()
-            while not self._assigned.empty():
-                keys = self._assigned.get_nowait()
-            held = set(self.roster.holdings)
-            await self._let_go(held - keys)
-            await self._tell_listener("on_partitions_revoked", held - keys)
-            await self._take_up(set(keys - held))
-            await self._tell_listener("on_partitions_assigned", keys - held)
+            await self._assigned.wait()
+            self._assigned.clear()
+            keys = self.membership.assigned
+            leaving = {key for key, holding in self.roster.holdings.items() if key not in keys or holding.outdated}
+            await self._let_go(leaving)
+            await self._tell_listener("on_partitions_revoked", leaving)
+            if leaving - keys and self.membership.moves_in_two_rounds:
+                self.membership.rebalance()  # now they are free for others
+            new = set(keys - self.roster.holdings.keys())
+            await self._take_up(new)
+            await self._tell_listener("on_partitions_assigned", new)
             self.roster.plan()
             self.ready.set()
 
@@ -248,13 +274,18 @@ class Flow:
                 position
             )  # or the mirror ends with its name: such a topic cannot be mirrored, and should not be chosen
         if new:
-            await self.patiently(lambda: self.membership.commit(rows(new)))
+            await self.patiently(lambda: self._commit_first(new))
         for clean, positions in ((False, old), (True, new)):
             for position in positions:
                 self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
         if self.options.exit_when_caught_up:
             for key, end in (await offsets(self.source, mirrored, LATEST, self.settings.read_committed)).items():
                 self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+
+    async def _commit_first(self, new: list[Position]) -> None:
+        """Identities count once they are committed. What has gone to others meanwhile is theirs to begin."""
+        new[:] = [position for position in new if position.key in self.membership.assigned]
+        await self.membership.commit(rows(new))
 
     async def _grow_as_before(self, keys: set[Key], committed: dict[Key, tuple[int, str]]) -> None:
         """A source that grew while nobody looked: the ledger says that the counts were equal before."""
@@ -280,10 +311,19 @@ class Flow:
                 self.say(refused[topic])
         for key in keys:
             if key[0] in refused:
-                nowhere = Position(*key, 0, -1, "", Identity(-1, -1), self.target.id, "", self.counts(key[0])[1], ())
-                stopped = Holding(nowhere, clean=True, committed=nowhere, stopped=refused[key[0]], state="stopped")
-                self.roster.holdings[key] = stopped
+                nowhere = Position(*key, 0, -1, "", NOBODY, self.target.id, "", self.counts(key[0])[1], ())
+                self.roster.holdings[key] = Holding(nowhere, clean=True, committed=nowhere)
+                self.roster.holdings[key].stop(refused[key[0]], final=True)
         return {key for key in keys if key[0] not in refused}
+
+    def _try_refused_again(self) -> None:
+        """Partitions that had nowhere to go, and may by now."""
+        for key, holding in list(self.roster.holdings.items()):
+            if holding.position.identity == NOBODY and key[0] in self.target.topics:
+                with contextlib.suppress(PartitionError):
+                    self.opening.by_key(key[0])
+                    del self.roster.holdings[key]
+                    self._assigned.set()
 
     async def patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
@@ -298,29 +338,34 @@ class Flow:
 
     # -- what happens every now and then
 
-    async def _keep_even(self) -> None:
-        while True:
-            await asyncio.sleep(_WEIGH_EVERY)
-            self.roster.even_out(_WEIGH_EVERY)
+    async def _keep_house(self) -> None:
+        for second in itertools.count(1):
+            await asyncio.sleep(1)
+            self.roster.tick()
+            if second % _WEIGH_EVERY == 0:
+                self.roster.even_out(_WEIGH_EVERY)
+            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.roster):
+                self._stop.set()
 
     async def _keep_committing(self) -> None:
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
-            self.roster.say_what_changed()
             with contextlib.suppress(*_PASSING):
                 await self._commit()
-            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.roster):
-                self._stop.set()
 
     async def _commit(self) -> None:
         """Write down how far every partition is, if it has moved; the ledger only goes forward."""
-        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed]
+        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed and self._may_commit(h)]
         if moved:
             await self.membership.commit(rows(position for _, position, _ in moved))
             for holding, position, size in moved:
                 holding.committed, holding.committed_bytes = position, size
+
+    def _may_commit(self, holding: Holding) -> bool:
+        """What leaves us in two rounds is ours until we join again; in one round, it has another owner already."""
+        return self.owns(holding) or (self.membership.moves_in_two_rounds and not holding.outdated)
 
     # -- the epoch
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from mirrormaker.stream.position import Position
+
+_TRY_AGAIN = (5.0, 15.0, 30.0, 60.0)  # seconds until a partition that stopped is tried again
 
 
 @dataclass
@@ -20,7 +23,12 @@ class Holding:
     busy: bool = False  # it is being given new numbers: nobody's turn until then
     releasing: bool = False
     revoked: bool = False
-    stopped: str = ""  # why it cannot be mirrored any further
+    outdated: bool = False  # others may have had it since: only the ledger knows where it stands
+    stopped: str = ""  # why it cannot be mirrored any further, until it flows again
+    tries: int = 0
+    try_at: float | None = (
+        None  # when it is given to a stream all the same: what was wrong outside may be right by then
+    )
     renumber: str = ""  # why it must get new numbers as soon as its stream has let go
     end: int = -1  # the source's high watermark, as last fetched
     goal: int | None = None  # with --exit.when.caught.up: mirrored to here means done
@@ -45,6 +53,21 @@ class Holding:
     @property
     def is_done(self) -> bool:
         return bool(self.stopped) or (self.goal is not None and self.position.offset >= self.goal)
+
+    @property
+    def is_idle(self) -> bool:
+        """Is it for a stream to take?"""
+        if self.given or self.busy or self.revoked or self.outdated:
+            return False
+        return not self.stopped or (self.try_at is not None and time.monotonic() >= self.try_at)
+
+    def stop(self, reason: str, *, final: bool = False) -> bool:
+        """It cannot go on for now; true if that is news."""
+        news = reason != self.stopped
+        self.stopped, self.state = reason, "stopped"
+        self.try_at = None if final else time.monotonic() + _TRY_AGAIN[min(self.tries, len(_TRY_AGAIN) - 1)]
+        self.tries += 1
+        return news
 
     def count(self, records: int, size: int) -> None:
         """Add what a stream has done since it last told: it counts from zero whenever it takes the partition."""

@@ -1,7 +1,11 @@
 """Being one member of the source's consumer group, the way every Kafka client is: join, sync, heartbeat, commit, leave.
 
-Compatible with a Java MirrorMaker in the same group: the protocol is `consumer`, the assignor `range`. With an instance id
-(Kafka 2.3 on) a process that was killed and started again takes its old place at once instead of after a session timeout.
+Compatible with a Java MirrorMaker in the same group: the protocol is `consumer`, the assignor `range` (see `sharing`). With an
+instance id (Kafka 2.3 on) a process that was killed and started again takes its old place at once instead of after a session
+timeout.
+
+The seat is also the root of every lease: a process that the coordinator may have given up, because it was frozen or cut off for
+longer than a session, answers no stream's report until it has been heard again. So what it held is silent before others touch it.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 from kafka.errors import KafkaError
@@ -29,6 +33,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirrormaker.errors import ClusterError, FencedError
+from mirrormaker.flow.sharing import AGAIN, Member, card, read_card, share
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.cluster import Cluster, error_for
 
@@ -39,6 +44,7 @@ _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE, _MEMBER_ID_REQUIRED, _FENCED =
 _ANOTHER_COORDINATOR = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours answers within a heartbeat
 _PAUSE = 0.2  # seconds before asking a coordinator again
+_TICK = 0.5  # seconds between signs of life while the group waits for others
 
 
 class NotMember(Exception):
@@ -48,9 +54,13 @@ class NotMember(Exception):
 class Membership:
     """This process's seat in the group."""
 
-    def __init__(self, cluster: Cluster, settings: SourceSettings, instance_id: str | None) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: SourceSettings, instance_id: str | None, streams: int,
+        held: Callable[[], Collection[Key]],
+    ) -> None:  # fmt: skip
+        """`held` tells which partitions this process has at the moment."""
         self.cluster, self.settings = cluster, settings
-        self.instance_id = instance_id
+        self.instance_id, self.streams, self._held = instance_id, streams, held
         self.group = settings.group_id
         self.member_id = ""
         self.generation = -1
@@ -58,19 +68,31 @@ class Membership:
         self.is_leader = False
         self.assigned: frozenset[Key] = frozenset()
         self.joined = False
+        self.moves_in_two_rounds = False  # whoever loses a partition joins again once it has let go
+        self._heard = -1e9  # when the last request was sent that the coordinator answered as to a member
         self._coordinator: int | None = None
         self._rejoin = asyncio.Event()
 
     # -- the seat
 
-    async def keep(self, assigned: Callable[[frozenset[Key]], None]) -> None:
-        """Stay in the group for as long as this runs; tell of each new assignment."""
+    @property
+    def is_sure(self) -> bool:
+        """Can the coordinator not have given our partitions to others yet?"""
+        return time.monotonic() - self._heard < self.settings.session_timeout_ms / 1000
+
+    async def keep(self, parting: Callable[[], Awaitable[None]], assigned: Callable[[bool], None]) -> None:
+        """Stay in the group for as long as this runs. `parting` runs before each join, `assigned` right after it.
+
+        `assigned` is told whether we have been in the group all the time: if not, others may have had what we hold.
+        """
         while True:
             try:
                 if not self.joined:
                     self._rejoin.clear()
+                    await parting()
+                    before = self.member_id, self.generation
                     await self._join()
-                    assigned(self.assigned)
+                    assigned(before in ((self.member_id, self.generation - n) for n in (0, 1)))
                 await self._wait_a_heartbeat()
                 if self._rejoin.is_set():
                     self.joined = False
@@ -97,9 +119,27 @@ class Membership:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._rejoin.wait(), self.settings.heartbeat_interval_ms / 1000)
 
+    async def _while_others_join(self, request: ApiMessage) -> Any:
+        """Send it and wait: meanwhile the coordinator keeps our seat, unless we are not awake to take it."""
+        answer = asyncio.ensure_future(self._ask(request, lane="group", timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10))
+        try:
+            last = time.monotonic()
+            while not (await asyncio.wait([answer], timeout=_TICK))[0]:
+                if self.is_sure and time.monotonic() - last < 4 * _TICK:
+                    self._heard = last
+                last = time.monotonic()
+            return answer.result()
+        finally:
+            answer.cancel()
+
     async def _join(self) -> None:
+        held = _by_topic(self._held())
+        entry = ConsumerProtocolSubscription.TopicPartition
         subscription = ConsumerProtocolSubscription(
-            version=1, topics=sorted(self.topics), user_data=b"", owned_partitions=[]
+            version=1,
+            topics=sorted(self.topics),
+            user_data=card(self.streams, self.generation if held else -1),
+            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(held.items())],
         ).encode()
         request = JoinGroupRequest(
             group_id=self.group,
@@ -111,7 +151,7 @@ class Membership:
             protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription)],
             reason="",
         )
-        answer = await self._ask(request, lane="group", timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10)
+        answer = await self._while_others_join(request)
         if answer.error_code == _MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
             raise NotMember
@@ -123,7 +163,8 @@ class Membership:
             shares = await self._share(answer)
             entry = SyncGroupRequest.SyncGroupRequestAssignment
             assignments = [entry(member_id=member, assignment=share) for member, share in shares.items()]
-        sync = await self._ask(
+        asked = time.monotonic()
+        sync = await self._while_others_join(
             SyncGroupRequest(
                 group_id=self.group,
                 generation_id=self.generation,
@@ -132,40 +173,38 @@ class Membership:
                 protocol_type="consumer",
                 protocol_name="range",
                 assignments=assignments,
-            ),
-            lane="group",
-            timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10,
+            )
         )
         self._check(sync.error_code, "sync")
+        self._heard = max(asked, self._heard)
         share = ConsumerProtocolAssignment.decode(bytes(sync.assignment)) if sync.assignment else None
         self.assigned = frozenset(
             (t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions
         )
+        self.moves_in_two_rounds = share is not None and share.user_data == AGAIN
         self.joined = True
 
     async def _share(self, answer: JoinGroupResponse) -> dict[str, bytes]:
-        """As the group's leader: who gets what, for all members, by the range assignor."""
-        wishes = {m.member_id: ConsumerProtocolSubscription.decode(bytes(m.metadata)).topics for m in answer.members}
-        instances = {m.member_id: m.group_instance_id for m in answer.members}
-        topics = {topic for wish in wishes.values() for topic in wish}
-        unknown = topics - set(self.cluster.topics)
-        if unknown:
+        """As the group's leader: who gets what, for all members."""
+        members = {m.member_id: _member(bytes(m.metadata)) for m in answer.members}
+        topics = {topic for member in members.values() for topic in member.topics}
+        if topics - set(self.cluster.topics):
             await self.cluster.refresh()
         counts = {t: len(self.cluster.topics[t].partitions) for t in topics if t in self.cluster.topics}
-        shares = share_by_range(wishes, instances, counts)
         kind = ConsumerProtocolAssignment
         return {
             member: kind(
                 version=1,
                 assigned_partitions=[
-                    kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(shares[member].items())
+                    kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(_by_topic(keys).items())
                 ],
-                user_data=b"",
+                user_data=AGAIN,
             ).encode()
-            for member in wishes
+            for member, keys in share(members, counts).items()
         }
 
     async def _heartbeat(self) -> None:
+        asked = time.monotonic()
         answer = await self._ask(
             HeartbeatRequest(
                 group_id=self.group,
@@ -174,6 +213,8 @@ class Membership:
                 group_instance_id=self.instance_id,
             )
         )
+        if answer.error_code in (0, _REBALANCE):
+            self._heard = asked
         self._check(answer.error_code, "heartbeat")
 
     async def leave(self) -> None:
@@ -270,6 +311,7 @@ class Membership:
             raise error_for(code, what)
         if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
             self.member_id = "" if code == _UNKNOWN_MEMBER else self.member_id
+            self._heard = -1e9
             self._rejoin.set()
             raise NotMember
         if code == _REBALANCE:
@@ -286,21 +328,15 @@ class Membership:
         raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {what}: {type(error).__name__} ({code})")
 
 
-def share_by_range(
-    wishes: dict[str, list[str]], instances: dict[str, str | None], counts: dict[str, int]
-) -> dict[str, dict[str, list[int]]]:
-    """Kafka's range assignor: each topic's partitions in order over its members in order, static members first."""
-    shares: dict[str, dict[str, list[int]]] = defaultdict(dict)
-    for topic, count in counts.items():
-        members = sorted(
-            (m for m, wish in wishes.items() if topic in wish),
-            key=lambda m: (instances.get(m) is None, instances.get(m) or "", m),
-        )
-        each, more = divmod(count, len(members))
-        start = 0
-        for index, member in enumerate(members):
-            size = each + (index < more)
-            if size:
-                shares[member][topic] = list(range(start, start + size))
-            start += size
-    return shares
+def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(keys):
+        found[topic].append(partition)
+    return found
+
+
+def _member(metadata: bytes) -> Member:
+    subscription = ConsumerProtocolSubscription.decode(metadata)
+    streams, generation = read_card(bytes(subscription.user_data or b""))
+    held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
+    return Member(frozenset(subscription.topics), streams, held, generation)

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mirrormaker.errors import MirrorError, PartitionError
+from mirrormaker.errors import AbortError, MirrorError, PartitionError
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import fits, rows
 from mirrormaker.stream.position import Position
@@ -27,8 +27,9 @@ class Renumbering:
         """A record that can never be delivered: the end, or a line in a file."""
         flow, file = self.flow, self.flow.undelivered
         if flow.options.abort_on_send_failure:
-            holding.busy, holding.stopped = False, reason
-            flow.fail(MirrorError(reason))
+            holding.busy = False
+            holding.stop(reason, final=True)
+            flow.fail(AbortError(reason))
             return
         try:
             file.write(*holding.position.key, offset, cause)
@@ -87,8 +88,9 @@ class Renumbering:
             position, lost = await flow.patiently(lambda: flow.opening.go_on(before, where, reason, topics, keep))
             fits(position)
         except PartitionError as error:
-            holding.stopped, holding.busy = str(error), False
-            flow.say(holding.stopped)
+            holding.busy = False
+            if holding.stop(str(error)):
+                flow.say(holding.stopped)
             return
         if lost:
             flow.lost.append(lost)
@@ -98,7 +100,9 @@ class Renumbering:
         flow.roster.give()
 
     async def _commit(self, holding: Holding, position: Position) -> None:
-        if not holding.revoked:  # otherwise it belongs to another process by now, and so does its place in the ledger
+        if self.flow.owns(
+            holding
+        ):  # otherwise it belongs to another process by now, and so does its place in the ledger
             await self.flow.membership.commit(rows([position]))
             holding.position = holding.committed = position
             holding.clean = True

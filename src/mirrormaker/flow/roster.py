@@ -18,6 +18,7 @@ Key = tuple[str, int]
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
+_COVER_AFTER = 4.0  # seconds without a stream until the others take its partitions
 _NAMED = 3  # partitions that a line about many of them names
 
 
@@ -25,6 +26,7 @@ _NAMED = 3  # partitions that a line about many of them names
 class Consequences:
     """What the flow does about a report."""
 
+    is_sure: Callable[[], bool]  # that the partitions are still ours
     refused: Callable[[Holding, int, str, str], None]
     renumber: Callable[[Holding, int, str, list[str]], None]
     commit_soon: Callable[[], None]
@@ -46,25 +48,42 @@ class Roster:
     def __iter__(self) -> Any:
         return iter(list(self.holdings.values()))
 
+    @property
+    def may_go_on(self) -> bool:
+        return self.then.is_sure()
+
     # -- giving and taking
 
     def plan(self) -> None:
         """A stream for every partition that has none."""
         now = {k: h.stream for k, h in self.holdings.items() if h.stream is not None}
         loads = {k: h.load or h.lag + 1.0 for k, h in self.holdings.items()}
-        wanted = [k for k, h in self.holdings.items() if not h.stopped]
-        for key, stream in spread(wanted, self.streams, loads, now).items():
+        for key, stream in spread(self.holdings, self._present(), loads, now).items():
             self.holdings[key].stream = stream
         self.give()
 
+    def _present(self) -> list[int]:
+        """The streams that are at work, or will be in a moment."""
+        now = time.monotonic()
+        away = {stream for stream, since in self._gone.items() if now - since > _COVER_AFTER}
+        return [stream for stream in range(self.streams) if stream not in away] or list(range(self.streams))
+
+    def cover(self) -> None:
+        """Where a stream stays away, the others take its partitions."""
+        present = self._present()
+        orphans = [h for h in self if h.stream is not None and h.stream not in present and not h.given]
+        for holding in orphans:
+            holding.stream = None
+        if orphans and not self._dismissed:
+            self.plan()
+
     def give(self) -> None:
         """Hand every partition to its stream, where the stream is there and nobody else has it."""
-        if self._dismissed:
-            return  # what a stopping stream lets go of must not come back to it
+        if self._dismissed or not self.may_go_on:
+            return  # what a stopping stream lets go of must not come back to it, nor what may belong to others
         take: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for holding in self:
-            idle = not (holding.given or holding.busy or holding.revoked or holding.stopped)
-            if idle and holding.stream is not None and self.desk.is_seated(self.flow, holding.stream):
+            if holding.is_idle and holding.stream is not None and self.desk.is_seated(self.flow, holding.stream):
                 holding.given = True
                 take[holding.stream].append({"position": holding.position.to_json(), "clean": holding.clean})
                 holding.clean = False
@@ -82,7 +101,7 @@ class Roster:
         for holding in self:
             holding.weigh(seconds)
         plan = {k: h.stream for k, h in self.holdings.items() if h.stream is not None and not h.stopped}
-        for key, stream in moves(plan, self.streams, {k: h.load for k, h in self.holdings.items()}).items():
+        for key, stream in moves(plan, self._present(), {k: h.load for k, h in self.holdings.items()}).items():
             holding = self.holdings[key]
             if holding.given and not holding.releasing:
                 self.say(f"{key[0]}-{key[1]} is moved from stream {holding.stream} to the less busy {stream}")
@@ -106,6 +125,8 @@ class Roster:
     # -- what the desk hears
 
     def arrived(self, stream: int) -> None:
+        if not self.seen:
+            self._gone = dict.fromkeys(self._gone, time.monotonic())
         self.seen = True
         self._gone.pop(stream, None)
         self._alarmed.discard(stream)
@@ -130,7 +151,7 @@ class Roster:
                 self._finished(holding, part)
 
     def _note(self, holding: Holding, part: dict[str, Any]) -> None:
-        position = Position.from_json(part["position"])
+        position, before = Position.from_json(part["position"]), holding.position.offset
         if position.identity == holding.position.identity and position.offset >= holding.position.offset:
             holding.position = position
         holding.count(part["records"], part["bytes"])
@@ -139,6 +160,9 @@ class Roster:
             self._waits[part["note"]].append(holding)
         elif holding.note and not part["note"] and part["state"] == "flowing":
             self._recovered += 1
+        if holding.stopped and part["state"] == "flowing" and (holding.position.offset > before or holding.lag == 0):
+            self.say(f"{holding.position.topic}-{holding.position.partition} flows again")
+            holding.stopped, holding.tries, holding.try_at = "", 0, None
         holding.state, holding.note = part["state"], part["note"]
         if holding.bytes - holding.committed_bytes > _COMMIT_AFTER:
             self.then.commit_soon()
@@ -155,8 +179,8 @@ class Roster:
             holding.busy = True
             self.then.refused(holding, part["undeliverable"], part["cause"], part["reason"])
         elif part.get("stopped"):
-            holding.stopped = part["reason"]
-            self.say(part["reason"])
+            if holding.stop(part["reason"], final=part["final"]):
+                self.say(part["reason"])
         elif "renumber" in part:
             holding.busy = True
             self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
@@ -166,9 +190,15 @@ class Roster:
         else:
             self.give()
 
+    def tick(self) -> None:
+        """Every second or so: see to what nobody reports."""
+        self._raise_alarms()
+        self.cover()
+        self.give()
+        self.say_what_changed()
+
     def say_what_changed(self) -> None:
         """One line per change of state, not per attempt and not per partition."""
-        self._raise_alarms()
         for note, holdings in self._waits.items():
             names = [f"{h.position.topic}-{h.position.partition}" for h in holdings]
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -191,7 +191,7 @@ def source_settings(properties: Properties) -> SourceSettings:
         )
     reset: str | None = file.choice("auto.offset.reset", "", "earliest", "latest", "none", "smallest", "largest")
     session = file.number("session.timeout.ms", 10_000, 1000)
-    heartbeat = file.number("heartbeat.interval.ms", min(3000, session // 3), 100)
+    heartbeat = file.number("heartbeat.interval.ms", min(1000, session // 3), 100)
     if heartbeat >= session:
         raise SettingError(
             f"{properties.path}: heartbeat.interval.ms={heartbeat} must be less than session.timeout.ms={session}"

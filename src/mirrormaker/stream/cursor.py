@@ -210,7 +210,7 @@ class Cursor:
                     return
                 await self._pause(_BACKOFF[-1])
             except (NumbersBroken, CorruptBatch) as error:
-                self._stop(self.stops(self.offset, f"reading the target back: {error}"))
+                self._stop(self.stops(self.offset, f"reading the target back: {error}", final=True))
                 return
             except Split:
                 await self._drain()
@@ -356,5 +356,7 @@ class Cursor:
     def undeliverable(self, offset: int, cause: str, unit: Unit | None = None) -> Undeliverable:
         return Undeliverable(str(self), offset, cause, unit)
 
-    def stops(self, offset: int, reason: str) -> PartitionError:
-        return PartitionError(f"{self} stops at source offset {offset}: {reason}")
+    def stops(self, offset: int, reason: str, *, final: bool = False) -> PartitionError:
+        error = PartitionError(f"{self} stops at source offset {offset}: {reason}")
+        error.is_final = final
+        return error

@@ -104,7 +104,7 @@ class Outlet:
         try:
             channel.acknowledged(base_offset)
         except NumbersBroken as error:
-            cursor.trouble(cursor.stops(entry.first, str(error)))
+            cursor.trouble(cursor.stops(entry.first, str(error), final=True))
         if not channel.in_trouble:
             self.last_ack = time.monotonic()
             cursor.delivered(entry, channel.cut)

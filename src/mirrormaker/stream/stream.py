@@ -63,11 +63,14 @@ class Stream:
         self._hands = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
         self._refreshing: dict[str, asyncio.Task[None]] = {}
-        self._last_heard = time.monotonic()
+        self._last_heard = time.monotonic()  # when the last report was sent that the desk has answered
+        self._asked: dict[int, float] = {}
         self._parent = os.getppid()
         self._finished: list[dict[str, Any]] = []
+        self._reports = 0
+        self._dismissed = False
         self._stopping = asyncio.Event()
-        self._gone = False
+        self._gone = False  # the desk, or our right to send
 
     # -- the life of a stream
 
@@ -84,28 +87,37 @@ class Stream:
                     await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
                 self._report_now.clear()
                 self._tick()
-                await line.say(self._report())
+                await self._tell(line)
             if not self._gone:
                 for cursor in self.cursors.values():
                     cursor.release()
                 while self.cursors and self.has_lease():
                     await asyncio.wait([c.done for c in self.cursors.values()], timeout=REPORT_EVERY)
                     await asyncio.sleep(0)
-                    await line.say(self._report())
-                await line.say({**self._report(), "bye": True})
+                    await self._tell(line)
+                await self._tell(line)
         except DeskGone:
             self._gone = True
         finally:
             ears.cancel()
             line.close()
             self._close()
+        if self._gone and not self._dismissed:
+            raise DeskGone("the desk is silent")  # a failed task is started again, one that returns is done for good
         return [cursor.current for cursor in self.cursors.values()]
+
+    async def _tell(self, line: DeskLine) -> None:
+        number = self._reports = self._reports + 1
+        self._asked[number] = time.monotonic()
+        await line.say({"number": number, **self._report()})
 
     async def _listen(self, line: DeskLine) -> None:
         """Do what the desk says, at once."""
         try:
             async for order in line:
-                self._last_heard = time.monotonic()
+                if "heard" in order:
+                    self._last_heard = self._asked.pop(order["heard"], self._last_heard)
+                    self._asked = {number: when for number, when in self._asked.items() if number > order["heard"]}
                 for given in order.get("take", ()):
                     await self._take(Position.from_json(given["position"]), clean=given["clean"])
                 for topic, partition in order.get("release", ()):
@@ -116,6 +128,7 @@ class Stream:
                         self._finished.append({"topic": topic, "partition": partition, "unknown": True})
                         self._report_now.set()
                 if order.get("stop"):
+                    self._dismissed = True
                     self._stopping.set()
                     self._report_now.set()
         except DeskGone:
@@ -191,7 +204,7 @@ class Stream:
         elif isinstance(why, Undeliverable):
             end |= {"undeliverable": why.offset, "cause": why.cause, "reason": str(why)}
         elif isinstance(why, PartitionError):
-            end |= {"stopped": True, "reason": str(why)}
+            end |= {"stopped": True, "reason": str(why), "final": why.is_final}
         self._finished.append({**end, **self._figures(cursor)})
         del self.cursors[cursor.topic, cursor.partition]
         self._report_now.set()
