@@ -17,6 +17,10 @@ class ClusterError(MirrorError):
     """A cluster that cannot be reached, or refuses what the mirror needs."""
 
 
+class Unanswered(ClusterError):
+    """A cluster that does not answer for now: whoever can wait asks again."""
+
+
 class LedgerError(MirrorError):
     """The group's committed positions do not fit this mirror."""
 

@@ -20,7 +20,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import ClusterError, FencedError, MirrorError, PartitionError
+from mirrormaker.errors import ClusterError, FencedError, MirrorError, PartitionError, Unanswered
 from mirrormaker.flow import epoch
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
@@ -38,16 +38,23 @@ from mirrormaker.stream.position import Identity, Position
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.connection import UnsupportedRequest
-from mirrormaker.wire.offsets import LATEST
+from mirrormaker.wire.offsets import EARLIEST, LATEST
 
 Key = tuple[str, int]
 
 _LOOK_EVERY = 5.0  # seconds between looks at the source's topics: new ones flow well within 30 s
 _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
+_EPOCHS = itertools.count(1)
 NOBODY = Identity(-1, -1)  # of a partition that has nowhere to go
 _BROKER = 4  # the resource type of DescribeConfigs
-_PASSING = (NotMember, KafkaError, OSError, asyncio.TimeoutError)  # what may be different at the next attempt
+_PASSING = (
+    NotMember,
+    KafkaError,
+    OSError,
+    asyncio.TimeoutError,
+    Unanswered,
+)  # what may be different at the next attempt
 
 
 @dataclass(frozen=True)
@@ -81,10 +88,12 @@ class Flow:
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
+        self.was_started = False
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
+        self.overtaken: list[str] = []  # what retention has passed before this start
         self.first_start: bool | None = None  # of this group; unknown until its offsets are read
-        self._epoch = 0
+        self._epoch = 0  # no two of a process are alike, also after a flow has failed and another taken its place
         self._epoch_done: asyncio.Future[pa.Table] | None = None
         self._assigned = asyncio.Event()
         self._stop = asyncio.Event()
@@ -111,6 +120,7 @@ class Flow:
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
+        self.was_started = True
         try:
             await self._until(self._look())
             self.start(self.membership.keep(self._before_joining, self._after_joining))
@@ -126,6 +136,12 @@ class Flow:
 
     def stop(self) -> None:
         self._stop.set()
+
+    @property
+    def records_and_bytes(self) -> tuple[int, int]:
+        """What it has mirrored, also of partitions that it no longer has."""
+        holdings = self.roster.holdings.values()
+        return self.totals[0] + sum(h.records for h in holdings), self.totals[1] + sum(h.bytes for h in holdings)
 
     async def _until(self, what: Any) -> Any:
         """Wait for something, or for whatever makes waiting pointless."""
@@ -268,19 +284,33 @@ class Flow:
             self.first_start = first_start
         await self._grow_as_before(keys, committed)
         mirrored = self._that_can_be(keys)
-        old, new = await self.opening.positions(mirrored, committed, first_start)
+        old, new = await self.patiently(lambda: self.opening.positions(mirrored, committed, first_start))
         for position in [*old, *new]:
             fits(
                 position
             )  # or the mirror ends with its name: such a topic cannot be mirrored, and should not be chosen
         if new:
             await self.patiently(lambda: self._commit_first(new))
+        await self._see_what_is_gone(old)
         for clean, positions in ((False, old), (True, new)):
             for position in positions:
                 self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
         if self.options.exit_when_caught_up:
-            for key, end in (await offsets(self.source, mirrored, LATEST, self.settings.read_committed)).items():
-                self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+            ask = partial(offsets, self.source, mirrored, LATEST, self.settings.read_committed)
+            for key, end in (await self.patiently(ask)).items():
+                if key in self.roster.holdings:
+                    self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+
+    async def _see_what_is_gone(self, positions: list[Position]) -> None:
+        """For the summary; the stream that comes upon it will know what exactly is lost."""
+        ask = partial(offsets, self.source, [position.key for position in positions], EARLIEST)
+        starts = await self.patiently(ask)
+        for position in positions:
+            if starts[position.key] > position.offset:
+                self.overtaken.append(
+                    f"{position.topic}-{position.partition} is committed up to offset {position.offset}, and the source begins"
+                    f" at {starts[position.key]} by now"
+                )
 
     async def _commit_first(self, new: list[Position]) -> None:
         """Identities count once they are committed. What has gone to others meanwhile is theirs to begin."""
@@ -327,10 +357,14 @@ class Flow:
 
     async def patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
+        said = ""
         while True:
             try:
                 return await ask()
-            except _PASSING:
+            except _PASSING as error:
+                if isinstance(error, Unanswered) and str(error) != said:
+                    said = str(error)
+                    self.say(f"waiting: {said}")
                 await asyncio.sleep(0.1)
 
     def _commit_soon(self) -> None:
@@ -373,7 +407,7 @@ class Flow:
         """One Spark job after another; normally the first one lasts as long as the mirror."""
         while not self._stop.is_set():
             spark = await self.wiring.spark()
-            self._epoch += 1
+            self._epoch = next(_EPOCHS)
             shares: list[list[Position]] = [[] for _ in range(self.options.num_streams)]
             for holding in self.roster:
                 if holding.stream is not None:

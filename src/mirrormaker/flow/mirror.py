@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.errors import AbortError, ClusterError, MirrorError, SettingError
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.flow import Flow, Wiring
@@ -27,6 +27,8 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
 from mirrormaker.stream.handler import load_handler, load_listener
 from mirrormaker.wire.compression import CODECS
+
+_TRY_AGAIN = 5.0  # seconds until a source is tried again that could not be mirrored
 
 
 class Mirror:
@@ -43,6 +45,10 @@ class Mirror:
         self.log = Path(options.log_file).absolute() if options.log_file else self.directory / "spark.log"
         self.display = Display(options.progress_interval, self.snapshot)
         self._slots: list[IO[str]] = []
+        self._instances: dict[int, str] = {}
+        self._troubles: dict[int, str] = {}  # why a source is not mirrored at the moment
+        self._ended: list[Flow] = []  # that others have replaced
+        self._stopping = asyncio.Event()
         streams = options.num_streams * len(sources)
         self._jvm: asyncio.Future[Any] | None = None
         self._session: asyncio.Future[SparkSession] | None = None
@@ -51,33 +57,26 @@ class Mirror:
 
     async def run(self) -> int:
         """Mirror; the result is the exit code."""
-        wiring = Wiring(
-            self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say, self.listener
-        )
-        host = "127.0.0.1" if (self.options.spark_master or "local").startswith("local") else _driver_host()
-        await self.desk.open(host if host == "127.0.0.1" else "0.0.0.0", host)
-        for number, settings in enumerate(self.sources):
-            flow = Flow(number, settings, wiring, settings.instance_id or self._instance_id(settings.group_id))
-            self.flows.append(flow)
-            self.desk.register(number, flow.roster)
+        await self.desk.open(*self._desk_addresses())
         for name in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, self._stop, name)
+        self.flows = [self._new_flow(number) for number in range(len(self.sources))]
         try:
-            for flow in self.flows:
-                await flow.connect()
+            unreachable = await self._connect()
         except BaseException:
             await self.desk.close()
             self._clean_up()
             raise
         started = asyncio.ensure_future(self.spark())  # it takes seconds, and Kafka is asked meanwhile
         started.add_done_callback(lambda task: task.cancelled() or task.exception())
-        runs = [asyncio.create_task(flow.run()) for flow in self.flows]
+        runs = [asyncio.create_task(self._keep(number, unreachable.get(number))) for number in range(len(self.sources))]
         watch = asyncio.create_task(self._watch())
         failure: BaseException | None = None
         try:
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
             failure = next((t.exception() for t in done if t.exception()), None)
         finally:
+            self._stopping.set()
             for flow in self.flows:
                 flow.stop()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -89,8 +88,68 @@ class Mirror:
             self._clean_up()
         return self._verdict(failure)
 
+    # -- flows
+
+    def _new_flow(self, number: int) -> Flow:
+        settings = self.sources[number]
+        if number not in self._instances:
+            self._instances[number] = settings.instance_id or self._instance_id(settings.group_id)
+        wiring = Wiring(
+            self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say, self.listener
+        )
+        flow = Flow(number, settings, wiring, self._instances[number])
+        self.desk.register(number, flow.roster)
+        return flow
+
+    async def _connect(self) -> dict[int, MirrorError]:
+        """Reach all clusters. Sources that cannot be reached must not keep the others waiting, if there are others."""
+        found = await asyncio.gather(*(flow.connect() for flow in self.flows), return_exceptions=True)
+        failed = {number: error for number, error in enumerate(found) if error is not None}
+        if len(failed) == len(self.flows) or any(not isinstance(error, ClusterError) for error in failed.values()):
+            raise next(iter(failed.values()))
+        return {number: error for number, error in failed.items() if isinstance(error, MirrorError)}
+
+    async def _keep(self, number: int, failure: MirrorError | None) -> None:
+        """One source for as long as the mirror runs: what ends its flow does not end the others, and is tried again."""
+        while True:
+            if failure is None:
+                try:
+                    await self.flows[number].run()
+                    return
+                except MirrorError as error:
+                    if self._is_the_end(error, self.flows[number]):
+                        raise
+                    failure = error
+            if str(failure) != self._troubles.get(number):
+                self._troubles[number] = str(failure)
+                self.display.say(f"{failure}{'; the other sources go on' if len(self.sources) > 1 else ''}")
+            if not isinstance(failure, ClusterError):
+                return  # trying again would not change it
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _TRY_AGAIN)
+            if self._stopping.is_set():
+                return
+            if self.flows[number].was_started:
+                self._ended.append(self.flows[number])
+                self.flows[number] = self._new_flow(number)
+            try:
+                await self.flows[number].connect()
+                failure = None
+                if self._troubles.pop(number, None):
+                    self.display.say(f"{self.sources[number].endpoint} is there again")
+            except ClusterError as error:
+                failure = error
+
+    def _is_the_end(self, error: MirrorError, flow: Flow) -> bool:
+        """Of the whole process: a record that must not be given up, or nothing else to go on with."""
+        if isinstance(error, AbortError | SettingError):
+            return True
+        curable = isinstance(error, ClusterError) and flow.ready.is_set()  # what worked once may work again
+        return not curable and len(self.sources) == 1
+
     def _stop(self, which: signal.Signals) -> None:
         self.display.say(f"{which.name}: stopping; waiting for the target's last answers")
+        self._stopping.set()
         for flow in self.flows:
             flow.stop()
 
@@ -127,12 +186,14 @@ class Mirror:
     # -- what is shown
 
     async def _watch(self) -> None:
-        for flow in self.flows:
-            await flow.ready.wait()
+        while not any(flow.ready.is_set() for flow in self.flows):
+            await asyncio.sleep(0.1)
+        with contextlib.suppress(asyncio.TimeoutError):  # one summary for all, unless some are late
+            await asyncio.wait_for(asyncio.gather(*(flow.ready.wait() for flow in self.flows)), 5)
         for text in self.summary():
             self.display.console.print(text, markup=False, soft_wrap=True)
         started = asyncio.get_running_loop().time()
-        while not all(flow.roster.seen for flow in self.flows):
+        while not any(flow.roster.seen for flow in self.flows):
             waited = asyncio.get_running_loop().time() - started
             if waited >= 5 and int(waited) % 5 == 0:
                 self.display.say(f"waiting for Spark to start the streams ({waited:.0f} s)")
@@ -146,7 +207,11 @@ class Mirror:
         """What is about to happen, and what is promised."""
         out = []
         streams = self.options.num_streams
-        for flow in self.flows:
+        for number, flow in enumerate(self.flows):
+            if not flow.ready.is_set():
+                why = self._troubles.get(number, "not yet")
+                out.append(f"source     {flow.settings.endpoint}: {why}")
+                continue
             topics = {h.position.topic for h in flow.roster}
             names = ", ".join(sorted(topics)[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
             reset = flow.settings.auto_offset_reset
@@ -160,8 +225,9 @@ class Mirror:
                 f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
             ]
             out += [f"partitions {text}" for text in self._by_key(flow)]
+            out += [f"overtaken  {text}" for text in flow.overtaken]
             out += [f"note       {note}" for note in flow.settings.notes]
-        flow = self.flows[0]
+        flow = next(flow for flow in self.flows if flow.ready.is_set())
         place = self.options.spark_master or "this machine"
         exact, why = True, "acks=all, one producer identity per source partition"
         if self.target.acks != -1:
@@ -198,8 +264,8 @@ class Mirror:
                 name = str(number) if len(self.flows) == 1 else f"{flow.settings.group_id}/{number}"
                 streams.append((name, len(mine), sum(h.load for h in mine), float(sum(h.lag for h in mine))))
         return Snapshot(
-            records=sum(h.records for h in holdings) + sum(f.totals[0] for f in self.flows),
-            bytes=sum(h.bytes for h in holdings) + sum(f.totals[1] for f in self.flows),
+            records=sum(f.records_and_bytes[0] for f in (*self._ended, *self.flows)),
+            bytes=sum(f.records_and_bytes[1] for f in (*self._ended, *self.flows)),
             lag=sum(h.lag for h in holdings),
             partitions=len(holdings),
             flowing=sum(h.state == "flowing" for h in holdings),
@@ -212,14 +278,15 @@ class Mirror:
         """The last lines, and the exit code that goes with them."""
         snapshot = self.snapshot()
         stopped = [h.stopped for f in self.flows for h in f.roster if h.stopped]
-        lost = [text for f in self.flows for text in f.lost]
+        everyone = [*self._ended, *self.flows]
+        lost = [text for f in everyone for text in f.lost]
         seconds = self.display.seconds
-        if any(f.ready.is_set() for f in self.flows):
+        if any(f.ready.is_set() for f in everyone):
             self.display.say(
                 f"mirrored {snapshot.records:,} records, {snapshot.bytes / 1e6:,.1f} MB in {duration(seconds)};"
                 f" lag {snapshot.lag:,}"
             )
-        for flow in self.flows:
+        for flow in everyone:
             if flow.undelivered.count:
                 self.display.say(f"{flow.undelivered.count:,} records could not be delivered: {flow.undelivered.path}")
         for text in lost:
@@ -234,12 +301,25 @@ class Mirror:
         if self.options.exit_when_caught_up and not any(f.roster.holdings for f in self.flows):
             print(f"mirrormaker: no topic matches {self.filter.pattern}", file=sys.stderr)
             return 1
+        for text in self._troubles.values():
+            print(f"mirrormaker: {text}", file=sys.stderr)
+        if self._troubles:
+            return 1
         if stopped:
             print(f"mirrormaker: {len(stopped)} partitions could not be mirrored to the end", file=sys.stderr)
             return 1
         return 0
 
     # -- odds and ends
+
+    def _desk_addresses(self) -> tuple[str, str]:
+        """Where the desk listens, and under which address streams reach it."""
+        if self.engine.is_local:
+            return "127.0.0.1", "127.0.0.1"
+        settings = dict(self.options.spark_conf)
+        host = settings.get("spark.driver.host") or _driver_host()
+        listen = settings.get("spark.driver.bindAddress") or host
+        return listen, host
 
     def _instance_id(self, group: str) -> str:
         """Host name and the first free slot: the same after a restart, different for two processes side by side."""

@@ -10,13 +10,14 @@ from zlib import crc32
 from kafka.errors import KafkaError
 from kafka.protocol.producer import InitProducerIdRequest
 
-from mirrormaker.errors import ClusterError, LedgerError, PartitionError
+from mirrormaker.errors import ClusterError, LedgerError, PartitionError, Unanswered
 from mirrormaker.flow.ledger import unpack
+from mirrormaker.flow.moved_on import cut_back, end_of_epoch, lost_before, there_already
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.stream.identity import Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity, Place, Position
 from mirrormaker.stream.resume import read_back
-from mirrormaker.stream.trouble import FROM_THE_START, OUT_OF_RANGE
+from mirrormaker.stream.trouble import FROM_THE_START, SAME_PLACE
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.codec import BadFrame
@@ -53,6 +54,7 @@ class Opening:
         self.source, self.target, self.settings, self.routing = source, target, settings, routing
         self.accept_new_target = accept_new_target
         self.say = say
+        self._said: dict[str, str] = {}  # topics that were created again, by the id that was spoken of
 
     def by_key(self, topic: str) -> bool:
         """Do the topic's records go where their keys say, or to the partition of the same number?"""
@@ -223,27 +225,46 @@ class Opening:
         await self.target.refresh([position.topic])
         if position.topic not in self.source.topics or position.topic not in self.target.topics:
             raise PartitionError(f"{name} stops: {reason}, and the topic is gone")
-        start = (await offsets(self.source, [key], EARLIEST))[key]
-        at, lost = position.offset, ""
-        if offset == OUT_OF_RANGE:
-            reset = self.settings.auto_offset_reset or "earliest"
-            if reset == "none":
-                raise PartitionError(f"{name} stops: {reason}, and auto.offset.reset=none forbids to go on elsewhere")
-            at = start if reset == "earliest" else (await offsets(self.source, [key], LATEST))[key]
-            if at > position.offset:
-                lost = (
-                    f"{name}: source offsets {position.offset} to {at - 1} were gone before they were mirrored:"
-                    f" at most {at - position.offset} records"
-                )
-        elif offset == FROM_THE_START:
-            at = start
-        self.say(f"{name}: {reason}; going on at source offset {at}")
+        at, ahead, lost = await self._where(position, offset, reason)
+        if offset == FROM_THE_START:
+            if self._said.get(position.topic) != topic_id(self.source, position.topic):
+                self._said[position.topic] = topic_id(self.source, position.topic)
+                self.say(f"{position.topic}: {reason}; mirroring it from its start")
+        else:
+            self.say(f"{name}: {reason}; going on at source offset {at}")
         (new,) = await self.start_anew({key: at}, False, sorted(others))
         if keep:
             new = replace(
                 new, cuts=tuple(_still_ahead(cut, position.cut(cut.partition, cut.topic)) for cut in new.cuts)
             )
+        elif ahead:
+            new = replace(new, cuts=(_still_ahead(new.cuts[0], position.cuts[0]._replace(ahead=ahead)),))
         return replace(new, leader_epoch=position.leader_epoch if at == position.offset else -1), lost
+
+    async def _where(self, position: Position, where: int, reason: str) -> tuple[int, int, str]:
+        """The source offset at which a partition goes on, records from there on that are there, and what was lost before."""
+        key = position.key
+        start = (await offsets(self.source, [key], EARLIEST))[key]
+        if where == FROM_THE_START:
+            return start, 0, ""
+        if where == SAME_PLACE:
+            return position.offset, 0, ""
+        end = (await offsets(self.source, [key], LATEST))[key]
+        reached = position.offset + there_already(position)
+        agreed = await end_of_epoch(self.source, position)
+        agreed = min(end, reached if agreed is None else agreed)
+        if agreed < reached:
+            return agreed, 0, cut_back(position, agreed)
+        at = max(start, position.offset)
+        if reached >= at:
+            return at, reached - at, ""
+        reset = self.settings.auto_offset_reset or "earliest"
+        if reset == "none":
+            raise PartitionError(
+                f"{key[0]}-{key[1]} stops: {reason}, and auto.offset.reset=none forbids to go on elsewhere"
+            )
+        at = start if reset == "earliest" else end
+        return at, 0, await lost_before(self.source, position, at)
 
 
 def _still_ahead(new: Cut, old: Cut) -> Cut:
@@ -277,7 +298,7 @@ async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committ
             await asyncio.sleep(0.2)
             await cluster.refresh({topic for topic, _ in wanted})
     topic, partition = min(wanted)
-    raise ClusterError(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
+    raise Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
 
 
 async def new_identity(target: Cluster) -> Identity:
@@ -293,6 +314,6 @@ async def new_identity(target: Cluster) -> Identity:
             return Identity(answer.producer_id, answer.producer_epoch)
         last = answer.error_code
         if not getattr(error_for(last), "retriable", False):
-            break
+            raise ClusterError(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")
         await asyncio.sleep(0.2)
-    raise ClusterError(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")
+    raise Unanswered(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")

@@ -25,7 +25,17 @@ from mirrormaker.stream.position import Cut, Place, Position
 from mirrormaker.stream.progress import Progress, Unit
 from mirrormaker.stream.repack import NOT_THE_SAME
 from mirrormaker.stream.resume import read_back, read_last
-from mirrormaker.stream.trouble import SAME_PLACE, Hold, Released, Renumber, Split, Undeliverable, describe
+from mirrormaker.stream.trouble import (
+    OUT_OF_RANGE,
+    SAME_PLACE,
+    TRUNCATED,
+    Hold,
+    Released,
+    Renumber,
+    Split,
+    Undeliverable,
+    describe,
+)
 from mirrormaker.stream.work import ZOMBIE_HORIZON
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.codec import BadFrame
@@ -230,8 +240,11 @@ class Cursor:
                 return
 
     async def _can_end_with(self, error: Exception) -> bool:
-        """Records that are given up, or sent to more places, must not disturb the others' numbers: is all else certain?"""
-        if not isinstance(error, Undeliverable) and not (isinstance(error, Renumber) and error.topics):
+        """Where some records are given up, gone, or sent to more places: is it certain what is there of the others?"""
+        if isinstance(error, Renumber):
+            if not error.topics and error.where not in (OUT_OF_RANGE, TRUNCATED):
+                return True
+        elif not isinstance(error, Undeliverable):
             return True
         units = self.progress.units
         first = units[0] if units else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.cursor import Cursor
 from mirrormaker.stream.intake import Fetched
-from mirrormaker.stream.trouble import OUT_OF_RANGE, Renumber, describe
+from mirrormaker.stream.trouble import OUT_OF_RANGE, TRUNCATED, Renumber, describe
 from mirrormaker.wire import fetch, messages
 from mirrormaker.wire.batch import CorruptBatch, split
 from mirrormaker.wire.cluster import error_for, raise_for
@@ -158,14 +158,7 @@ class Fetcher:
             if cursor is None or cursor.lap != lap:
                 continue
             if part.diverging is not None:
-                epoch, end = part.diverging
-                cursor.trouble(
-                    cursor.stops(
-                        cursor.expected,
-                        f"the source's log was truncated: what was mirrored from offset {end} on (leader epoch {epoch})"
-                        " is no longer there (an unclean election?)",
-                    )
-                )
+                cursor.trouble(Renumber(TRUNCATED, "the source's log was cut back"))
                 continue
             if part.error:
                 self._partition_error(cursor, part)

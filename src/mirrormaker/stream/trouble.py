@@ -32,7 +32,7 @@ class Undeliverable(PartitionError):
 
 
 # Where a partition goes on that needs new numbers.
-SAME_PLACE, FROM_THE_START, OUT_OF_RANGE = 0, 1, 2
+SAME_PLACE, FROM_THE_START, OUT_OF_RANGE, TRUNCATED = 0, 1, 2, 3
 
 
 class Renumber(Exception):
