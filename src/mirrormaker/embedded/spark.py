@@ -110,8 +110,12 @@ class SparkCluster:
         line = [java(), *jvm.MODULES, *flags, "-cp", jvm.classpath(), f"org.apache.spark.deploy.{main_class}", *args]
         # Without the two addresses the servers and their pages would listen on every network of the machine.
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-        home = {"SPARK_HOME": str(Path(pyspark.__file__).parent)}
-        return Server(name, line, self.directory, {**os.environ, **loopback, **home})
+        home = Path(pyspark.__file__).parent
+        (core,) = home.glob("jars/spark-core_*.jar")
+        # Spark's own start scripts say this too; without it a worker looks for a source tree, and starts no executor.
+        scala = core.name.removeprefix("spark-core_").partition("-")[0]
+        spark = {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
+        return Server(name, line, self.directory, {**os.environ, **loopback, **spark})
 
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._owner:  # a fork inherits the exit handlers, but not the cluster
