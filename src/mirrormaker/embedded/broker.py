@@ -43,11 +43,11 @@ class Broker(Server):
         if answer is None:
             return False
         if self._version < (0, 9) and not answer.topics:
-            return _STARTED in self._logged()
+            return _STARTED in self.logged()
         return brokers <= answer.brokers
 
     def _died(self) -> None:
-        if any(words in self._logged() for words in _PREDECESSOR):
+        if any(words in self.logged() for words in _PREDECESSOR):
             self.launch()
         else:
             super()._died()

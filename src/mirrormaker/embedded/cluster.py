@@ -37,11 +37,13 @@ class Cluster:
         directory: Path | str | None = None,
         heap: str = "512m",
         quick: bool = True,
+        detour: bool = False,
     ) -> None:
         """Describe a cluster; nothing runs before `start`.
 
         `settings` go to every server on top of ours. Without a `directory` the data is temporary. `quick` starts
-        sooner and computes slower: turn it off to measure.
+        sooner and computes slower: turn it off to measure. With `detour` each broker has a second listener, whose
+        clients are told to come through the ports in `detours`, where a proxy is to listen.
         """
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"a cluster has 1 to 3 brokers, not {brokers}")
@@ -49,8 +51,9 @@ class Cluster:
         self.version = version
         self.name = name
         self.brokers: list[Broker] = []
+        self.detours: dict[int, int] = {}  # the port that clients are told, and the one that the broker listens on
         self.zookeeper: str | None = None
-        self._count = brokers
+        self._count, self._detour = brokers, detour
         self._settings = dict(settings or {})
         self._kept = Path(directory) if directory is not None else None
         self._directory: Path | None = None
@@ -98,7 +101,7 @@ class Cluster:
             broker.ask_to_stop()
         for server in [*self.brokers, *self._others]:
             server.stop()
-        self.brokers, self._others, self.zookeeper = [], [], None
+        self.brokers, self._others, self.zookeeper, self.detours = [], [], None, {}
         if self._directory is not None and self._kept is None:
             owned.remove_directory(self._directory)
         self._directory = None
@@ -193,6 +196,10 @@ class Cluster:
             layout.format_storage(self.version, self.directory / f"broker-{number}", cluster, number)
 
     def _add_broker(self, number: int, port: int, settings: dict[str, str]) -> None:
+        if self._detour:
+            told, listener = free_port(), free_port()
+            self.detours[told] = listener
+            settings = layout.detour(settings, told, listener)
         file = layout.write(self.directory / f"broker-{number}.properties", settings | self._settings)
         line = command(self.version, "kafka.Kafka", str(file), jvm=self._jvm)
         self.brokers.append(Broker(parse(self.version), number, port, line, self.directory))

@@ -90,6 +90,19 @@ def kraft_broker(directory: Path, number: int, port: int, controller_port: int) 
     }
 
 
+def detour(settings: Settings, told: int, port: int) -> Settings:
+    """A second listener, whose clients are told another port: that of a proxy. Brokers keep to the first."""
+    first = settings["listeners"].partition(",")[0]
+    protocols = settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
+    return {
+        **settings,
+        "listeners": f"{settings['listeners']},DETOUR://127.0.0.1:{port}",
+        "advertised.listeners": f"{first},DETOUR://127.0.0.1:{told}",
+        "listener.security.protocol.map": f"{protocols},DETOUR:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+
+
 def zookeeper(directory: Path, port: int) -> Settings:
     """A ZooKeeper that allows short sessions and any number of connections from this machine."""
     return {

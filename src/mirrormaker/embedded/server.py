@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mirrormaker.embedded import owned
@@ -22,10 +22,13 @@ _ORDERLY = 20.0
 class Server:
     """One server of a cluster: a command line, a log, and the process while it runs."""
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log = directory / f"{name.replace(' ', '-')}.log"
         self._command = command
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.paused = False
@@ -42,7 +45,9 @@ class Server:
         self.paused = False
         with open(self.log, "ab") as log:
             self._log_start = log.tell()
-            self._process = owned.spawn(self._command, stdout=log, stderr=log, cwd=self.log.parent)
+            self._process = owned.spawn(
+                self._command, stdout=log, stderr=log, cwd=self.log.parent, env=self._environment
+            )
 
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
         """Wait until the server is ready; one that dies or takes too long is an error with the end of its log."""
@@ -79,9 +84,10 @@ class Server:
 
     def tail(self) -> str:
         """The end of what the server has logged since its last start."""
-        return "\n".join(self._logged().splitlines()[-_TAIL:])
+        return "\n".join(self.logged().splitlines()[-_TAIL:])
 
-    def _logged(self) -> str:
+    def logged(self) -> str:
+        """What the server has logged since its last start."""
         with open(self.log, "rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
