@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ class Wiring:
     judge: Callable[[], Awaitable[Judge]]
     spark: Callable[[], Awaitable[SparkSession]]  # the running one, or a new one if it has died
     desk: Desk
+    log: Path  # Spark's
     say: Callable[[str], None]
     listener: Any = None  # a kafka.ConsumerRebalanceListener, or what looks like one
 
@@ -86,7 +88,7 @@ class Flow:
             lambda: self.membership.is_sure, self._numbers.refused, self._numbers.needed, self._commit_soon
         )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
-        self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then)
+        self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes

@@ -95,8 +95,9 @@ class Mirror:
         if number not in self._instances:
             self._instances[number] = settings.instance_id or self._instance_id(settings.group_id)
         wiring = Wiring(
-            self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.display.say, self.listener
-        )
+            self.options, self.target, self.filter, self.judge, self.spark, self.desk, self.log, self.display.say,
+            self.listener,
+        )  # fmt: skip
         flow = Flow(number, settings, wiring, self._instances[number])
         self.desk.register(number, flow.roster)
         return flow
@@ -167,6 +168,8 @@ class Mirror:
         """Spark, as soon as it runs; a new one, should it have died."""
         await self._ensure_jvm()
         if self._session is None:
+            if self.engine.packs:
+                self.display.say("packing the libraries that executors need; they are kept for the next time")
             self._session = aside(self.engine.start_session)
         try:
             return await asyncio.shield(self._session)
@@ -228,7 +231,7 @@ class Mirror:
             out += [f"overtaken  {text}" for text in flow.overtaken]
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = next(flow for flow in self.flows if flow.ready.is_set())
-        place = self.options.spark_master or "this machine"
+        place = "this machine" if self.engine.is_local else self.engine.master
         exact, why = True, "acks=all, one producer identity per source partition"
         if self.target.acks != -1:
             exact, why = False, "acks=1: an acknowledged record can be lost"
@@ -316,10 +319,8 @@ class Mirror:
         """Where the desk listens, and under which address streams reach it."""
         if self.engine.is_local:
             return "127.0.0.1", "127.0.0.1"
-        settings = dict(self.options.spark_conf)
-        host = settings.get("spark.driver.host") or _driver_host()
-        listen = settings.get("spark.driver.bindAddress") or host
-        return listen, host
+        host = self.engine.given.get("spark.driver.host") or _driver_host()
+        return self.engine.given.get("spark.driver.bindAddress") or host, host
 
     def _instance_id(self, group: str) -> str:
         """Host name and the first free slot: the same after a restart, different for two processes side by side."""

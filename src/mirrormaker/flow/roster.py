@@ -35,8 +35,11 @@ class Consequences:
 class Roster:
     """The desk's listener for one flow: holds the partitions and keeps the streams busy with them."""
 
-    def __init__(self, flow: int, streams: int, desk: Desk, say: Callable[[str], None], then: Consequences) -> None:
-        self.flow, self.streams, self.desk, self.say, self.then = flow, streams, desk, say, then
+    def __init__(
+        self, flow: int, streams: int, desk: Desk, say: Callable[[str], None], then: Consequences, log: object
+    ) -> None:
+        """`log` is where Spark tells what keeps a stream from starting."""
+        self.flow, self.streams, self.desk, self.say, self.then, self.log = flow, streams, desk, say, then, log
         self.holdings: dict[Key, Holding] = {}
         self.seen = False  # a stream has come to the desk
         self._dismissed = False
@@ -120,7 +123,8 @@ class Roster:
         for stream, since in self._gone.items():
             if now - since > _ALARM_AFTER and stream not in self._alarmed:
                 self._alarmed.add(stream)
-                self.say(f"stream {stream} has not been at work for {now - since:.0f} s: has Spark a free slot for it?")
+                away = f"stream {stream} has not been at work for {now - since:.0f} s"
+                self.say(f"{away}: has Spark a free slot for it, and do its tasks start? See {self.log}")
 
     # -- what the desk hears
 

@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from mirrormaker.flow import archive, jvm
+from mirrormaker.flow import archive, jvm, shipping
 
 _LOG4J = """
 rootLogger.level = warn
@@ -53,6 +53,10 @@ _SETTINGS = {
 }
 
 
+# Of a cluster only what the streams need, unless the user says otherwise.
+_CLUSTER = {"spark.executor.memory": "512m", "spark.executor.heartbeat.maxFailures": "5"}
+
+
 class Engine:
     """The driver's JVM and the Spark session in it, from a first sign of life to a certain end."""
 
@@ -66,37 +70,55 @@ class Engine:
         java_options: Sequence[str] | None = None,
     ) -> None:
         """Spark's own noise goes into `log`; `directory` holds what it needs while it runs."""
-        self.is_local = master is None or master.startswith("local")
+        self.is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit: the JVM is there already
+        self._gateway: Any = launch_gateway() if self.is_submitted else None
+        submitted = dict(SparkConf(_jvm=self._gateway.jvm).getAll()) if self._gateway else {}
+        self.given = {**submitted, **dict(extra)}
         # Twice as many slots as streams: a successor starts at once, beside what it replaces.
-        self.master = master or f"local[{2 * streams},2147483647]"
+        slots = 2 * streams
+        self.master = master or submitted.get("spark.master") or f"local[{slots},2147483647]"
+        self.is_local = self.master.startswith("local")
         self.process: subprocess.Popen[bytes] | None = None
         self.session: SparkSession | None = None
-        self._directory, self._log = directory, log
+        self.log = log
+        self._directory = directory
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
         self._java += archive.options() if java_options is None else java_options
-        self._settings = {
-            **_SETTINGS,
-            "spark.local.dir": str(directory),
-            "spark.python.unix.domain.socket.dir": str(directory),
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.memory": "512m",
-        }
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        self._settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
         if self.is_local:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            self._settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        self._settings |= dict(extra)
+            self._settings |= {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.memory": "512m",
+                "spark.local.dir": str(directory),
+                "spark.python.unix.domain.socket.dir": str(directory),
+            }
+        else:
+            self._settings |= {**_CLUSTER, "spark.cores.max": str(slots)}
+        # Whoever names a Python has prepared it; otherwise it is any of our version, and the rest is sent there.
+        self._ships = not self.is_local and not {"PYSPARK_PYTHON", "spark.pyspark.python"} & {*os.environ, *self.given}
+        if self._ships:
+            os.environ["PYSPARK_PYTHON"] = shipping.PYTHON
 
     @property
     def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.is_submitted or (self.process is not None and self.process.poll() is None)
+
+    @property
+    def packs(self) -> bool:
+        """Will starting a session take longer than usual?"""
+        return self._ships and not shipping.libraries_path().exists()
 
     def start_jvm(self) -> Any:
         """A JVM that answers: enough to ask it about regular expressions."""
+        if self.is_submitted:
+            return self._gateway.jvm
         self._forget()
-        with self._log.open("ab") as noise:
+        with self.log.open("ab") as noise:
             if self.is_local:
                 self.process = jvm.launch(self._java, self._directory, noise)
                 self._gateway = jvm.connect(self.process, self._directory)
@@ -104,12 +126,18 @@ class Engine:
                 options = " ".join((*jvm.FLAGS[1:], *self._java))
                 conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
                 kwargs = {"stderr": noise, "stdout": noise, "start_new_session": True}
+                os.environ.setdefault(
+                    "SPARK_LOCAL_DIRS", str(self._directory)
+                )  # the driver's; executors have their own
                 self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
                 self.process = self._gateway.proc
         return self._gateway.jvm
 
     def start_session(self) -> SparkSession:
         conf = self._conf(self._gateway.jvm)
+        if self._ships:
+            own = self.given.get("spark.archives", "")
+            conf.setAll(list(shipping.settings(self._directory, own).items()))
         self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         return self.session
 
@@ -134,5 +162,6 @@ class Engine:
             jvm.end(self.process, _ENDS_WITHIN)
 
     def _conf(self, java: Any) -> SparkConf:
-        conf = SparkConf(loadDefaults=False, _jvm=java)
-        return conf.setAppName("mirrormaker").setMaster(self.master).setAll(list(self._settings.items()))
+        """Ours, under what spark-submit was given, under what the mirror was given."""
+        conf = SparkConf(loadDefaults=False, _jvm=java).setAppName("mirrormaker")
+        return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)

@@ -1,0 +1,106 @@
+"""The same command on a Spark cluster: a master and two workers, which have nothing of ours installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import mirrormaker
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.spark import SparkCluster
+from tests.integration.test_mirror import assert_same, wait_until_equal, write
+from tests.mirror_process import MirrorProcess, wait_until_gone
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkCluster]:
+    with SparkCluster(workers=2, cores=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "127.0.0.1")
+    # Executors run a Python that has none of our libraries: they come with the job, or nothing works.
+    monkeypatch.setenv("PATH", f"{Path(sys.base_prefix, 'bin')}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+
+def test_a_killed_executor_costs_seconds(
+    spark: SparkCluster, source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=PARTITIONS)
+    write(source, topic_name, 400, PARTITIONS)
+    options = ("--whitelist", topic_name, "--num.streams", "2", "--spark.master", spark.master)
+    ends = (source.bootstrap, target.bootstrap)
+    with MirrorProcess(tmp_path, *ends, *options, group=topic_name) as mirror:
+        wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=90)
+        assert f"on Spark at {spark.master}" in mirror.text
+        for round_ in range(2):
+            victim = spark.executors()[0]
+            os.kill(victim, signal.SIGKILL)
+            started = time.monotonic()
+            write(source, topic_name, 400, PARTITIONS, start=400 * (round_ + 1))
+            wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=10)
+            print(f"flowed again after {time.monotonic() - started:.1f} s")
+        family = mirror.descendants()
+        assert mirror.stop() == 0, mirror.text
+        wait_until_gone(family)
+    assert_same(source, target, topic_name, 1200)
+    deadline = time.monotonic() + 10
+    while spark.executors():
+        assert time.monotonic() < deadline, "executors are left"
+        time.sleep(0.1)
+
+
+def test_under_spark_submit_a_stop_is_not_clean_but_exact(
+    spark: SparkCluster, source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=PARTITIONS)
+    write(source, topic_name, 400, PARTITIONS)
+    prepared = MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, group=topic_name)
+    home = Path(pyspark.__file__).parent
+    command = [str(home / "bin" / "spark-submit"), "--master", spark.master]
+    command += [str(Path(mirrormaker.__file__).parents[2] / "bin" / "mirrormaker.py"), "run"]
+    command += ["--consumer.config", str(prepared.source_file), "--producer.config", str(prepared.target_file)]
+    command += ["--whitelist", topic_name]
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    with prepared.output.open("wb") as log:
+        mirror = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+    prepared.process = mirror
+    try:
+        wait_until_equal(source, target, topic_name, PARTITIONS, prepared, within=90)
+        write(source, topic_name, 400, PARTITIONS, start=400)
+        family = prepared.descendants()
+        os.kill(mirror.pid, signal.SIGTERM)
+        assert mirror.wait(20) != 0, "Spark takes the signal"
+        wait_until_gone(family)
+    finally:
+        if mirror.poll() is None:
+            mirror.kill()
+            mirror.wait()
+    again = MirrorProcess(
+        tmp_path,
+        source.bootstrap,
+        target.bootstrap,
+        "--whitelist",
+        topic_name,
+        "--exit.when.caught.up",
+        group=topic_name,
+    )
+    with again:
+        assert again.wait() == 0, again.text
+    assert_same(source, target, topic_name, 800)
