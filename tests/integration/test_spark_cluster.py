@@ -73,7 +73,7 @@ def test_under_spark_submit_a_stop_is_not_clean_but_exact(
     prepared = MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, group=topic_name)
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "spark-submit"), "--master", spark.master]
-    command += [str(Path(mirrormaker.__file__).parents[2] / "bin" / "mirrormaker.py"), "run"]
+    command += [str(Path(mirrormaker.__file__).parents[2] / "bin" / "submit.py"), "run"]
     command += ["--consumer.config", str(prepared.source_file), "--producer.config", str(prepared.target_file)]
     command += ["--whitelist", topic_name]
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_DRIVER_PYTHON": sys.executable}

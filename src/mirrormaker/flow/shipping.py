@@ -16,7 +16,7 @@ from pathlib import Path
 import mirrormaker
 
 _LIBRARIES = ("pyarrow", "numpy", "kafka-python", "crc32c")
-_NOT_NEEDED = ("/tests/", "/include/", "/__pycache__/", "pyarrow/src/", "/doc/", "/docs/")
+_NOT_NEEDED = ("/tests/", "/include/", "pyarrow/src/", "/doc/", "/docs/")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 CODE, LIBRARIES = "mirrormaker-code", "mirrormaker-libraries"  # the names of both on an executor
 
@@ -31,7 +31,7 @@ def settings(directory: Path, given: str = "") -> dict[str, str]:
 def code(directory: Path) -> Path:
     """This package, as it is now."""
     home = Path(mirrormaker.__file__).parent
-    files = {Path("mirrormaker", file.relative_to(home)): file for file in home.rglob("*.py")}
+    files = {Path("mirrormaker", file.relative_to(home)): file for file in home.rglob("*.py*")}
     return _pack(directory / f"{CODE}.tar.gz", files)
 
 

@@ -53,8 +53,13 @@ _SETTINGS = {
 }
 
 
-# Of a cluster only what the streams need, unless the user says otherwise.
-_CLUSTER = {"spark.executor.memory": "512m", "spark.executor.heartbeat.maxFailures": "5"}
+# Of a cluster only what the streams need, unless the user says otherwise; all of it before the first stream, so that they spread.
+_CLUSTER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.heartbeat.maxFailures": "5",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10s",
+}
 
 
 class Engine:
@@ -85,9 +90,9 @@ class Engine:
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
-        self._java += archive.options() if java_options is None else java_options
         self._settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
         if self.is_local:
+            self._java += archive.options() if java_options is None else java_options
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             self._settings |= {
