@@ -88,8 +88,8 @@ class Membership:
         while True:
             try:
                 if not self.joined:
-                    self._rejoin.clear()
                     await parting()
+                    self._rejoin.clear()
                     before = self.member_id, self.generation
                     await self._join()
                     assigned(before in ((self.member_id, self.generation - n) for n in (0, 1)))
