@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -62,6 +63,17 @@ class MirrorProcess:
             if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
                 raise AssertionError(f"{words!r} did not come:\n{self.text}")
             time.sleep(0.05)
+
+    def wait_until(self, holds: Callable[[], bool], timeout: float = 60) -> None:
+        """Until something is so; what cannot be asked for now is asked again."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(Exception):
+                if holds():
+                    return
+            if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
+                raise AssertionError(f"it did not come to that:\n{self.text}")
+            time.sleep(0.1)
 
     def wait(self, timeout: float = 120) -> int:
         """Its exit code."""

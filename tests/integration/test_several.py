@@ -1,0 +1,118 @@
+"""Several sources into one topic, and one partition or one source that is in trouble while the others flow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka.admin import KafkaAdminClient
+
+from mirrormaker.embedded import Cluster
+from tests.integration.test_mirror import assert_same, end_offsets, wait_until_equal, write
+from tests.mirror_process import MirrorProcess
+from tests.reading import Read, read
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[Cluster]:
+    """Another source, which tests may stop and start."""
+    with Cluster(settings={"auto.create.topics.enable": "false"}, name="second", heap="256m") as cluster:
+        yield cluster
+
+
+def contents(rows: list[Read]) -> list[tuple[object, ...]]:
+    return [row.content for row in rows]
+
+
+def test_two_sources_into_one_topic_and_one_of_them_goes_away(
+    source: Cluster, second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    for cluster in (source, second):
+        cluster.create_topic(topic_name, partitions=2)
+    write(source, topic_name, 300, 2)
+    write(second, topic_name, 200, 2, start=10_000)
+    other = tmp_path / "second.properties"
+    other.write_text(f"bootstrap.servers={second.bootstrap}\ngroup.id={topic_name}\n")
+    options = ("--whitelist", topic_name, "--consumer.config", str(other), "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 2)) == 500, 60)
+        second.brokers[0].kill()
+        write(source, topic_name, 300, 2, start=300)
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 2)) == 800, 20)
+        second.brokers[0].start()
+        write(second, topic_name, 200, 2, start=10_200)
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 2)) == 1000, 40)
+        assert mirror.stop() == 0, mirror.text
+    found = read(target, topic_name)
+    for cluster in (source, second):
+        for partition, rows in read(cluster, topic_name).items():
+            ours = contents(rows)
+            assert [row for row in contents(found[partition]) if row in set(ours)] == ours, "in order"
+    assert max(Counter(row for rows in found.values() for row in contents(rows)).values()) == 1
+
+
+def test_a_source_that_cannot_be_reached_at_the_start_does_not_keep_the_others(
+    source: Cluster, second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    for cluster in (source, second):
+        cluster.create_topic(topic_name, partitions=1)
+    write(source, topic_name, 100, 1)
+    write(second, topic_name, 100, 1, start=10_000)
+    second.brokers[0].stop()
+    other = tmp_path / "second.properties"
+    other.write_text(f"bootstrap.servers={second.bootstrap}\ngroup.id={topic_name}\n")
+    options = ("--whitelist", topic_name, "--consumer.config", str(other))
+    with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        mirror.wait_for("the source cluster cannot be reached", 30)
+        wait_until_equal(source, target, topic_name, 1, mirror)
+        second.brokers[0].start()
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 1)) == 200, 60)
+        assert mirror.text.count("cannot be reached") <= 2, "one line per change of state, and one in the summary"
+        assert mirror.stop() == 0, mirror.text
+
+
+def test_a_broken_batch_stops_its_partition_alone_until_it_is_repaired(
+    second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    second.create_topic(topic_name, partitions=2)
+    write(second, topic_name, 200, 2)
+    (log,) = second.directory.rglob(f"{topic_name}-1/*.log")
+    good = log.read_bytes()
+    second.brokers[0].stop()
+    log.write_bytes(good[:-20] + bytes([good[-20] ^ 0xFF]) + good[-19:])
+    second.brokers[0].start()
+    options = ("--whitelist", topic_name, "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, second.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        mirror.wait_for(f"{topic_name}-1 stops at source offset", 60)
+        mirror.wait_until(lambda: end_offsets(target, topic_name, 2)[0] == 100, 30)
+        second.brokers[0].stop()
+        log.write_bytes(good)
+        second.brokers[0].start()
+        mirror.wait_for(f"{topic_name}-1 flows again", 60)
+        assert mirror.text.count("stops at source offset") == 1, mirror.text
+        wait_until_equal(second, target, topic_name, 2, mirror)
+        assert mirror.stop() == 0, mirror.text
+    assert_same(second, target, topic_name, 200)
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_mirrored_from_its_start(
+    second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    second.create_topic(topic_name, partitions=2)
+    write(second, topic_name, 200, 2)
+    options = ("--whitelist", topic_name, "--progress.interval.ms", "500")
+    with MirrorProcess(tmp_path, second.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
+        wait_until_equal(second, target, topic_name, 2, mirror)
+        admin = KafkaAdminClient(bootstrap_servers=[second.bootstrap])
+        try:
+            admin.delete_topics([topic_name])
+            mirror.wait_until(lambda: topic_name not in admin.list_topics(), 10)
+        finally:
+            admin.close()
+        second.create_topic(topic_name, partitions=2)
+        write(second, topic_name, 60, 2, start=1000)
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 2)) == 260, 40)
+        assert mirror.text.count("was deleted and created again") == 1, mirror.text
+        assert mirror.stop() == 0, mirror.text
