@@ -11,16 +11,6 @@ import pytest
 from mirrormaker.embedded import Cluster
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Warnings are errors, except kafka-python's own.
-
-    It loads its schemas in a way that Python 3.11 deprecates, and leaves sockets to the garbage collector now and then, which
-    finds them in the middle of any other test.
-    """
-    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
-    config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket.socket fd=.*laddr=:ResourceWarning")
-
-
 @pytest.fixture(scope="session")
 def source() -> Iterator[Cluster]:
     """A one-broker Kafka to mirror from, shared by all tests."""

@@ -115,7 +115,7 @@ def test_any_byte_changed_under_the_crc_is_noticed(written: Written, data: st.Da
     at = data.draw(st.integers(21, len(written.data) - 1))
     damaged = bytearray(written.data)
     damaged[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(CorruptBatch, match="CRC"):
+    with pytest.raises(CorruptBatch):
         Batch(memoryview(damaged)).check()
 
 

@@ -1,0 +1,174 @@
+"""Who is listened to at the desk, who is answered, and what becomes of the partitions of those who fall silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mirrormaker.flow import desk as desk_module
+from mirrormaker.flow import holding as holding_module
+from mirrormaker.flow import roster as roster_module
+from mirrormaker.flow.desk import Desk
+from mirrormaker.flow.holding import Holding
+from mirrormaker.flow.roster import Consequences, Roster
+from mirrormaker.stream.deskline import DeskGone, DeskLine
+from mirrormaker.stream.position import Cut, Identity, Position
+
+
+def position(partition: int, offset: int = 0) -> Position:
+    cuts = (Cut(partition, 0, 0),)
+    return Position("orders", partition, offset, -1, "", Identity(1, 0), "there", "", 4, cuts)
+
+
+class Office:
+    """A desk, a roster of two streams and four partitions, and what was said."""
+
+    def __init__(self) -> None:
+        self.sure = True
+        self.said: list[str] = []
+        nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+        self.desk = Desk()
+        then = Consequences(lambda: self.sure, nothing, nothing, nothing)
+        self.roster = Roster(0, 2, self.desk, self.said.append, then, "the log")
+        self.roster.holdings = {("orders", n): Holding(position(n), clean=True) for n in range(4)}
+        self.desk.register(0, self.roster)
+
+    async def stream(self, number: int, attempt: int = 0) -> DeskLine:
+        return await DeskLine.open(self.desk.address, self.desk.secret, 0, 1, number, attempt)
+
+
+def report(number: int, *partitions: int, **more: Any) -> dict[str, Any]:
+    """What a stream reports of partitions that flow, or of one that has ended."""
+    figures = {"records": 0, "bytes": 0, "end": 10, "state": "flowing", "note": "", "resumes": 0, "clean": False}
+    rows = [
+        {"topic": "orders", "partition": p, "position": position(p, number).to_json(), **figures, **more}
+        for p in partitions
+    ]
+    return {"number": number, "partitions": [] if more else rows, "finished": rows if more else []}
+
+
+def with_office(body: Callable[[Office], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        office = Office()
+        await office.desk.open("127.0.0.1", "127.0.0.1")
+        try:
+            await asyncio.wait_for(body(office), 10)
+        finally:
+            await office.desk.close()
+            await asyncio.sleep(0.05)  # connections that were closed are gone only after a turn of the loop
+
+    asyncio.run(whole())
+
+
+async def hear(line: DeskLine) -> dict[str, Any]:
+    return await asyncio.wait_for(line._hear(), 2)
+
+
+def test_a_report_is_answered_by_its_number_and_only_while_the_seat_is_sure() -> None:
+    async def body(office: Office) -> None:
+        line = await office.stream(0)
+        await line.say(report(1))
+        assert await hear(line) == {"heard": 1}
+        office.sure = False
+        await line.say(report(2))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(line._hear(), 0.3)
+        office.sure = True
+        await line.say(report(3))
+        assert await hear(line) == {"heard": 3}
+        line.close()
+
+    with_office(body)
+
+
+def test_nothing_is_given_while_the_seat_is_not_sure() -> None:
+    async def body(office: Office) -> None:
+        office.sure = False
+        line = await office.stream(0)
+        office.roster.plan()
+        assert not any(h.given for h in office.roster)
+        office.sure = True
+        office.roster.tick()
+        assert len((await hear(line))["take"]) == 2
+        line.close()
+
+    with_office(body)
+
+
+def test_a_stranger_is_not_listened_to() -> None:
+    async def body(office: Office) -> None:
+        line = await DeskLine.open(office.desk.address, b"another secret", 0, 1, 0, 0)
+        with pytest.raises(DeskGone):
+            await hear(line)
+        assert not office.roster.seen
+        line.close()
+
+    with_office(body)
+
+
+def test_a_silent_stream_is_given_up_and_covered_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "_SILENT_FOR", 0.3)
+    monkeypatch.setattr(roster_module, "_COVER_AFTER", 0.2)
+
+    async def body(office: Office) -> None:
+        office.roster.plan()
+        lines = [await office.stream(n) for n in (0, 1)]
+        for line in lines:
+            assert len((await hear(line))["take"]) == 2
+        for number in range(1, 20):  # stream 1 says nothing
+            await lines[0].say(report(number))
+            answer = await hear(lines[0])
+            office.roster.tick()
+            if "take" in answer:
+                break
+            await asyncio.sleep(0.05)
+        assert {h.stream for h in office.roster} == {0}
+        assert all(h.given for h in office.roster)
+        assert [given["clean"] for given in answer["take"]] == [False, False], "its requests may be under way"
+        with pytest.raises(DeskGone):
+            await hear(lines[1])
+        for line in lines:
+            line.close()
+
+    with_office(body)
+
+
+def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding_module, "_TRY_AGAIN", (0.1,))
+
+    async def body(office: Office) -> None:
+        office.roster.plan()
+        line = await office.stream(0)
+        (first, _) = [given["position"]["partition"] for given in (await hear(line))["take"]]
+        for number in (1, 2):
+            why = {"stopped": True, "reason": "orders stops: not allowed", "final": False, "state": "stopped"}
+            await line.say(report(number, first, **why))
+            assert await hear(line) == {"heard": number}
+            holding = office.roster.holdings["orders", first]
+            assert holding.stopped
+            assert not holding.given
+            assert holding.is_done
+            await asyncio.sleep(0.15)
+            office.roster.tick()
+            assert len((await hear(line))["take"]) == 1
+        assert office.said == ["orders stops: not allowed"]
+        await line.say(report(3, first))
+        await hear(line)
+        assert office.said[1:] == [f"orders-{first} flows again"]
+        assert not office.roster.holdings["orders", first].stopped
+        line.close()
+
+    with_office(body)
+
+
+def test_broken_numbers_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding_module, "_TRY_AGAIN", (0.0,))
+    holding = Holding(position(0), clean=True)
+    assert holding.stop("someone else uses them", final=True)
+    assert not holding.is_idle
+    assert not holding.stop("someone else uses them", final=True), "no news"
+    outdated = Holding(position(0), clean=True, outdated=True)
+    assert not outdated.is_idle
