@@ -160,6 +160,8 @@ class Roster:
             holding.position = position
         holding.count(part["records"], part["bytes"])
         holding.end = max(holding.end, part["end"])
+        if part["state"] == "stopped":
+            part["note"] = ""  # why is said by whoever deals with it
         if part["note"] and part["note"] != holding.note:
             self._waits[part["note"]].append(holding)
         elif holding.note and not part["note"] and part["state"] == "flowing":
