@@ -31,7 +31,7 @@ class Office:
         self.said: list[str] = []
         nothing: Callable[..., None] = lambda *_: None  # noqa: E731
         self.desk = Desk()
-        then = Consequences(lambda: self.sure, nothing, nothing, nothing)
+        then = Consequences(lambda: self.sure, nothing, nothing, nothing, nothing)
         self.roster = Roster(0, 2, self.desk, self.said.append, then, "the log")
         self.roster.holdings = {("orders", n): Holding(position(n), clean=True) for n in range(4)}
         self.desk.register(0, self.roster)
@@ -40,13 +40,14 @@ class Office:
         return await DeskLine.open(self.desk.address, self.desk.secret, 0, 1, number, attempt)
 
 
-def report(number: int, *partitions: int, **more: Any) -> dict[str, Any]:
-    """What a stream reports of partitions that flow, or of one that has ended."""
+def report(number: int, given: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """What a stream reports of a partition that it was given and that flows, or that has ended."""
     figures = {"records": 0, "bytes": 0, "end": 10, "state": "flowing", "note": "", "resumes": 0, "clean": False}
-    rows = [
-        {"topic": "orders", "partition": p, "position": position(p, number).to_json(), **figures, **more}
-        for p in partitions
-    ]
+    rows = []
+    if given is not None:
+        p, tenancy = given["position"]["partition"], given["tenancy"]
+        place = {"topic": "orders", "partition": p, "tenancy": tenancy, "position": position(p, number).to_json()}
+        rows = [{**place, **figures, **more}]
     return {"number": number, "partitions": [] if more else rows, "finished": rows if more else []}
 
 
@@ -142,10 +143,11 @@ def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch:
     async def body(office: Office) -> None:
         office.roster.plan()
         line = await office.stream(0)
-        (first, _) = [given["position"]["partition"] for given in (await hear(line))["take"]]
+        given, _ = (await hear(line))["take"]
+        first = given["position"]["partition"]
         for number in (1, 2):
             why = {"stopped": True, "reason": "orders stops: not allowed", "final": False, "state": "stopped"}
-            await line.say(report(number, first, **why))
+            await line.say(report(number, given, **why))
             assert await hear(line) == {"heard": number}
             holding = office.roster.holdings["orders", first]
             assert holding.stopped
@@ -153,9 +155,13 @@ def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch:
             assert holding.is_done
             await asyncio.sleep(0.15)
             office.roster.tick()
-            assert len((await hear(line))["take"]) == 1
+            earlier = given
+            (given,) = (await hear(line))["take"]
         assert office.said == ["orders stops: not allowed"]
-        await line.say(report(3, first))
+        await line.say(report(9, earlier))
+        assert await hear(line) == {"heard": 9}
+        assert office.roster.holdings["orders", first].stopped, "what it reports from an earlier time does not count"
+        await line.say(report(10, given))
         await hear(line)
         assert office.said[1:] == [f"orders-{first} flows again"]
         assert not office.roster.holdings["orders", first].stopped

@@ -114,3 +114,21 @@ def test_ten_thousand_partitions_are_shared_quickly() -> None:
     shares = share({"old": alone, "new": Member(topics, 4)}, counts)
     assert len(shares["old"]) == 5000
     assert not shares["new"]
+
+
+@given(groups(alike=True))
+def test_one_that_has_only_just_started_gets_nothing_while_there_are_others(
+    group: tuple[Group, dict[str, int]],
+) -> None:
+    members, counts = group
+    before = settled(members, counts)
+    topics = next(iter(members.values())).topics
+    first = share({**before, "new": Member(topics, 0)}, counts)
+    assert not first.pop("new")
+    assert first == {name: set(member.held) for name, member in before.items()}
+
+
+def test_those_who_have_all_just_started_share_at_once() -> None:
+    topics = frozenset({"orders"})
+    shares = share({"a": Member(topics, 0), "b": Member(topics, 0)}, {"orders": 4})
+    assert sorted(map(len, shares.values())) == [2, 2]

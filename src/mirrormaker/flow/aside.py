@@ -17,6 +17,8 @@ def aside(work: Callable[[], T]) -> asyncio.Future[T]:
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return  # nobody waits for it any more
         if error is not None:
             future.set_exception(error)
             future.exception()

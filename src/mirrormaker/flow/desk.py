@@ -86,12 +86,12 @@ class Desk:
         except (OSError, ValueError, KeyError, asyncio.TimeoutError):
             pass  # a stranger, or a stream that died in the middle of a word
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
             if seat is not None and self._seats.get(seat, (0, 0, None))[2] is writer:
                 del self._seats[seat]
                 self._flows[seat[0]].left(seat[1])
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
         challenge = secrets.token_bytes(32)

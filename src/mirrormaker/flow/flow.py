@@ -28,7 +28,7 @@ from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import fits, rows, unpack
 from mirrormaker.flow.membership import Membership, NotMember
-from mirrormaker.flow.opening import Opening, Routing, offsets
+from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
 from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.topics import Filter, Judge, ensure
@@ -36,10 +36,12 @@ from mirrormaker.flow.undelivered import Undelivered
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Identity, Position
+from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest
-from mirrormaker.wire.offsets import EARLIEST, LATEST
+from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
 
 Key = tuple[str, int]
 
@@ -48,12 +50,15 @@ _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _EPOCHS = itertools.count(1)
 NOBODY = Identity(-1, -1)  # of a partition that has nowhere to go
+_SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
+_LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 _BROKER = 4  # the resource type of DescribeConfigs
 _PASSING = (
     NotMember,
     KafkaError,
     OSError,
     asyncio.TimeoutError,
+    BadFrame,
     Unanswered,
 )  # what may be different at the next attempt
 
@@ -85,7 +90,11 @@ class Flow:
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self._numbers = Renumbering(self)
         then = Consequences(
-            lambda: self.membership.is_sure, self._numbers.refused, self._numbers.needed, self._commit_soon
+            is_sure=lambda: self.membership.is_sure,
+            refused=self._numbers.refused,
+            renumber=self._numbers.needed,
+            commit_soon=self._commit_soon,
+            arrived=self.membership.arrive,
         )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
@@ -98,6 +107,9 @@ class Flow:
         self._epoch = 0  # no two of a process are alike, also after a flow has failed and another taken its place
         self._epoch_done: asyncio.Future[pa.Table] | None = None
         self._assigned = asyncio.Event()
+        self._assigned_at = 0.0
+        self._taking: set[Key] = set()  # what was assigned and is not yet held
+        self._leaderless: set[Key] = set()  # that was spoken of
         self._stop = asyncio.Event()
         self._commit_now = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -124,7 +136,7 @@ class Flow:
         """Mirror until `stop`; raises what ended it otherwise."""
         self.was_started = True
         try:
-            await self._until(self._look())
+            await self._until(self.patiently(self._look))
             self.start(self.membership.keep(self._before_joining, self._after_joining))
             self.start(self._follow_assignments())
             self.start(self._keep_looking())
@@ -218,11 +230,14 @@ class Flow:
 
     def _held(self) -> set[Key]:
         """What the group is told that we have: also what we are about to take up, or to let go of."""
-        return self.roster.holdings.keys() | self.membership.assigned
+        return self.roster.holdings.keys() | self.membership.seat.assigned | self._taking
 
     def owns(self, holding: Holding) -> bool:
         """May its place in the ledger be written by us? With the generation of this very moment, nobody else's may."""
-        return not holding.outdated and holding.position.key in self.membership.assigned
+        return self._is_current(holding) and holding.position.key in self.membership.seat.assigned
+
+    def _is_current(self, holding: Holding) -> bool:
+        return not holding.outdated and self.roster.holdings.get(holding.position.key) is holding
 
     async def _before_joining(self) -> None:
         """Whoever gets our partitions starts from what we commit now."""
@@ -230,23 +245,28 @@ class Flow:
             await asyncio.wait_for(self._commit(), 2)
 
     def _after_joining(self, has_been_there: bool) -> None:
+        """What we hold, or are about to take up, counts only if nobody else can have had it since."""
         for holding in self.roster:
             holding.outdated |= not has_been_there
+        self._taking &= self.membership.seat.assigned if has_been_there else set()
+        self._assigned_at = time.monotonic()
         self._assigned.set()
 
     async def _follow_assignments(self) -> None:
         while True:
             await self._assigned.wait()
             self._assigned.clear()
-            keys = self.membership.assigned
-            leaving = {key for key, holding in self.roster.holdings.items() if key not in keys or holding.outdated}
+            seat = self.membership.seat
+            held = self.roster.holdings
+            leaving = {key for key, holding in held.items() if key not in seat.assigned or holding.outdated}
             await self._let_go(leaving)
             await self._tell_listener("on_partitions_revoked", leaving)
-            if leaving - keys and self.membership.moves_in_two_rounds:
-                self.membership.rebalance()  # now they are free for others
-            new = set(keys - self.roster.holdings.keys())
-            await self._take_up(new)
-            await self._tell_listener("on_partitions_assigned", new)
+            if seat is self.membership.seat and seat.has_to_go:
+                self.membership.rebalance()  # what must go is free for others now
+            self._taking = set(self.membership.seat.assigned - held.keys())
+            taken = await self._take_up()
+            self._taking = set()
+            await self._tell_listener("on_partitions_assigned", taken)
             self.roster.plan()
             self.ready.set()
 
@@ -254,7 +274,10 @@ class Flow:
         """A listener only listens, in a thread of its own: what it does wrong is said, and changes nothing."""
         if self.wiring.listener is not None and keys:
             try:
-                await aside(partial(getattr(self.wiring.listener, what), {TopicPartition(*key) for key in keys}))
+                told = aside(partial(getattr(self.wiring.listener, what), {TopicPartition(*key) for key in keys}))
+                await asyncio.wait_for(told, _LISTENS_FOR)
+            except asyncio.TimeoutError:
+                self.say(f"the rebalance listener's {what} takes longer than {_LISTENS_FOR:g} s: going on without it")
             except Exception as error:
                 self.say(f"the rebalance listener's {what} raised {type(error).__name__}: {error}")
 
@@ -273,55 +296,72 @@ class Flow:
             holding = self.roster.holdings.pop(key)
             self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
 
-    async def _take_up(self, keys: set[Key]) -> None:
-        """Find out where each new partition stands, commit what is new, and hold it."""
-        if not keys:
-            return
-        if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in keys):
+    async def _take_up(self) -> set[Key]:
+        """Find out where each new partition stands, commit what is new, and hold it.
+
+        Others may join at any moment: `_taking` is what is still ours to take.
+        """
+        if not self._taking:
+            return set()
+        if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in self._taking):
             await self.patiently(self._look)  # assigned by a leader who knows more than we do
-            keys = {k for k in keys if k[0] in self.source.topics and k[0] in self.target.topics}
         committed = await self.patiently(self.membership.committed)
         first_start = self.first_start is None and not committed
         if self.first_start is None:
             self.first_start = first_start
-        await self._grow_as_before(keys, committed)
-        mirrored = self._that_can_be(keys)
+        await self.patiently(lambda: self._grow_as_before(committed))
+        mirrored = self._that_can_be({key for key in self._taking if self._can_begin(key, key in committed)})
         old, new = await self.patiently(lambda: self.opening.positions(mirrored, committed, first_start))
         for position in [*old, *new]:
             fits(
                 position
             )  # or the mirror ends with its name: such a topic cannot be mirrored, and should not be chosen
-        if new:
-            await self.patiently(lambda: self._commit_first(new))
+        await self.patiently(lambda: self._commit_first(new))
         await self._see_what_is_gone(old)
         for clean, positions in ((False, old), (True, new)):
             for position in positions:
-                self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
-        if self.options.exit_when_caught_up:
-            ask = partial(offsets, self.source, mirrored, LATEST, self.settings.read_committed)
-            for key, end in (await self.patiently(ask)).items():
-                if key in self.roster.holdings:
-                    self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+                if position.key in self._taking:
+                    self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
+        return self._taking & self.roster.holdings.keys()
+
+    def _can_begin(self, key: Key, is_committed: bool) -> bool:
+        """Where a partition begins is asked of its leaders; one that has none must not keep the others waiting."""
+        topic, partition = key
+        if topic not in self.source.topics or topic not in self.target.topics:
+            return False  # it was deleted a moment ago
+        if is_committed:
+            return True
+        there = self.target.topics[topic].partitions
+        if self.source.leader(topic, partition) and all(self.target.leader(topic, p) for p in there):
+            return True
+        if key not in self._leaderless:
+            self._leaderless.add(key)
+            self.say(f"waiting: {topic}-{partition} has no leader, so nobody can tell where it begins")
+        asyncio.get_running_loop().call_later(_LOOK_EVERY, self._assigned.set)
+        return False
 
     async def _see_what_is_gone(self, positions: list[Position]) -> None:
         """For the summary; the stream that comes upon it will know what exactly is lost."""
-        ask = partial(offsets, self.source, [position.key for position in positions], EARLIEST)
-        starts = await self.patiently(ask)
-        for position in positions:
-            if starts[position.key] > position.offset:
-                self.overtaken.append(
-                    f"{position.topic}-{position.partition} is committed up to offset {position.offset}, and the source begins"
-                    f" at {starts[position.key]} by now"
-                )
+        with contextlib.suppress(*_PASSING):
+            starts = await list_offsets(self.source, [position.key for position in positions], EARLIEST)
+            for position in positions:
+                start = starts[position.key]
+                if isinstance(start, int) and start > position.offset:
+                    self.overtaken.append(
+                        f"{position.topic}-{position.partition} is committed up to offset {position.offset}, and the source"
+                        f" begins at {start} by now"
+                    )
 
     async def _commit_first(self, new: list[Position]) -> None:
         """Identities count once they are committed. What has gone to others meanwhile is theirs to begin."""
-        new[:] = [position for position in new if position.key in self.membership.assigned]
-        await self.membership.commit(rows(new))
+        new[:] = [position for position in new if position.key in self._taking]
+        if new:
+            await self.membership.commit(rows(new), must_exist=True)
 
-    async def _grow_as_before(self, keys: set[Key], committed: dict[Key, tuple[int, str]]) -> None:
+    async def _grow_as_before(self, committed: dict[Key, tuple[int, str]]) -> None:
         """A source that grew while nobody looked: the ledger says that the counts were equal before."""
-        behind = {topic for topic, _ in keys if self.counts(topic)[0] > self.counts(topic)[1]}
+        known_here = {t for t, _ in self._taking if t in self.source.topics and t in self.target.topics}
+        behind = {topic for topic in known_here if self.counts(topic)[0] > self.counts(topic)[1]}
         known = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in behind]
         grow = {position.topic for position in known if position and self._numbers.was_equal(position)}
         for line in await ensure(self.source, self.target, [self.source.topics[t] for t in grow], grow):
@@ -359,13 +399,14 @@ class Flow:
 
     async def patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
-        said = ""
+        since, said = time.monotonic(), ""
         while True:
             try:
                 return await ask()
             except _PASSING as error:
-                if isinstance(error, Unanswered) and str(error) != said:
-                    said = str(error)
+                late = time.monotonic() - since > _SAY_AFTER and not isinstance(error, NotMember)
+                if (late or isinstance(error, Unanswered)) and describe(error) != said:
+                    said = describe(error)
                     self.say(f"waiting: {said}")
                 await asyncio.sleep(0.1)
 
@@ -380,8 +421,29 @@ class Flow:
             self.roster.tick()
             if second % _WEIGH_EVERY == 0:
                 self.roster.even_out(_WEIGH_EVERY)
-            if self.options.exit_when_caught_up and self.ready.is_set() and all(h.is_done for h in self.roster):
-                self._stop.set()
+            if self.options.exit_when_caught_up:
+                await self._set_goals()
+                if self._is_done():
+                    self._stop.set()
+
+    async def _set_goals(self) -> None:
+        """What is there now is what has to be mirrored; what comes later is not waited for."""
+        without = [key for key, holding in self.roster.holdings.items() if holding.goal is None]
+        if without:
+            with contextlib.suppress(*_PASSING):
+                read_committed = self.settings.read_committed
+                ends = await list_offsets(self.source, without, LATEST, read_committed=read_committed)
+                for key, end in ends.items():
+                    if isinstance(end, int) and key in self.roster.holdings:
+                        self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+
+    def _is_done(self) -> bool:
+        """Are all goals reached, and is nobody about to hand us more?"""
+        if not self.ready.is_set() or not self.membership.is_settled or self._taking or self._assigned.is_set():
+            return False
+        if not self.roster.holdings and self.membership.topics:  # others have all: or they are just letting go
+            return time.monotonic() - self._assigned_at > _WEIGH_EVERY
+        return all(holding.is_done for holding in self.roster)
 
     async def _keep_committing(self) -> None:
         while True:
@@ -401,7 +463,9 @@ class Flow:
 
     def _may_commit(self, holding: Holding) -> bool:
         """What leaves us in two rounds is ours until we join again; in one round, it has another owner already."""
-        return self.owns(holding) or (self.membership.moves_in_two_rounds and not holding.outdated)
+        return self.owns(holding) or (
+            self._is_current(holding) and holding.position.key in self.membership.seat.has_to_go
+        )
 
     # -- the epoch
 

@@ -20,6 +20,7 @@ class Holding:
     stream: int | None = None
     next_stream: int | None = None  # where it goes once it has been let go
     given: bool = False  # a stream has it
+    tenancy: int = 0  # which time it was given: reports of earlier times do not count
     busy: bool = False  # it is being given new numbers: nobody's turn until then
     releasing: bool = False
     revoked: bool = False

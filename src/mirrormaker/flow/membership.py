@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.errors import KafkaError
@@ -35,24 +36,40 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from mirrormaker.errors import ClusterError, FencedError
 from mirrormaker.flow.sharing import AGAIN, Member, card, read_card, share
 from mirrormaker.settings.clients import SourceSettings
+from mirrormaker.stream.work import now
 from mirrormaker.wire.cluster import Cluster, error_for
 
 Key = tuple[str, int]
 
-_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 14, 15, 16
+_NO_TOPIC, _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 3, 14, 15, 16
 _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE, _MEMBER_ID_REQUIRED, _FENCED = 22, 25, 27, 79, 82
 _ANOTHER_COORDINATOR = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours answers within a heartbeat
 _PAUSE = 0.2  # seconds before asking a coordinator again
-_TICK = 0.5  # seconds between signs of life while the group waits for others
 
 
 class NotMember(Exception):
     """The group has moved on without us: join again."""
 
 
+@dataclass(frozen=True)
+class Seat:
+    """What a generation of the group has given us; it counts from the answer that gave it, and is replaced as a whole."""
+
+    member_id: str = ""
+    generation: int = -1
+    assigned: frozenset[Key] = field(default_factory=frozenset)
+    claimed: frozenset[Key] = field(default_factory=frozenset)  # what we said that we have when we joined
+    # A leader of ours: what was claimed and not assigned belongs to nobody until we have let go of it and joined again.
+    two_rounds: bool = False
+
+    @property
+    def has_to_go(self) -> frozenset[Key]:
+        return self.claimed - self.assigned if self.two_rounds else frozenset()
+
+
 class Membership:
-    """This process's seat in the group."""
+    """How this process gets its seat in the group, and keeps it."""
 
     def __init__(
         self, cluster: Cluster, settings: SourceSettings, instance_id: str | None, streams: int,
@@ -62,13 +79,17 @@ class Membership:
         self.cluster, self.settings = cluster, settings
         self.instance_id, self.streams, self._held = instance_id, streams, held
         self.group = settings.group_id
-        self.member_id = ""
-        self.generation = -1
         self.topics: frozenset[str] = frozenset()
-        self.is_leader = False
-        self.assigned: frozenset[Key] = frozenset()
+        self.seat = Seat()
         self.joined = False
-        self.moves_in_two_rounds = False  # whoever loses a partition joins again once it has let go
+        self.has_streams = False  # until then nothing is moved to us from others who have some
+        self._member_id = ""
+        self._last_join = (
+            "",
+            -1,
+            "",
+        )  # member, generation, leader: of the last answer to a join, whether it led to a seat
+        self._broken = False  # since the last seat a generation went by in which others may have had what was ours
         self._heard = -1e9  # when the last request was sent that the coordinator answered as to a member
         self._coordinator: int | None = None
         self._rejoin = asyncio.Event()
@@ -78,7 +99,12 @@ class Membership:
     @property
     def is_sure(self) -> bool:
         """Can the coordinator not have given our partitions to others yet?"""
-        return time.monotonic() - self._heard < self.settings.session_timeout_ms / 1000
+        return now() - self._heard < self.settings.session_timeout_ms / 1000
+
+    @property
+    def is_settled(self) -> bool:
+        """Is nothing of the group's sharing about to change, as far as we know?"""
+        return self.joined and self.has_streams and not self._rejoin.is_set() and not self.seat.has_to_go
 
     async def keep(self, parting: Callable[[], Awaitable[None]], assigned: Callable[[bool], None]) -> None:
         """Stay in the group for as long as this runs. `parting` runs before each join, `assigned` right after it.
@@ -90,9 +116,7 @@ class Membership:
                 if not self.joined:
                     await parting()
                     self._rejoin.clear()
-                    before = self.member_id, self.generation
-                    await self._join()
-                    assigned(before in ((self.member_id, self.generation - n) for n in (0, 1)))
+                    assigned(await self._join())
                 await self._wait_a_heartbeat()
                 if self._rejoin.is_set():
                     self.joined = False
@@ -119,70 +143,88 @@ class Membership:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._rejoin.wait(), self.settings.heartbeat_interval_ms / 1000)
 
-    async def _while_others_join(self, request: ApiMessage) -> Any:
-        """Send it and wait: meanwhile the coordinator keeps our seat, unless we are not awake to take it."""
+    def arrive(self) -> None:
+        """The first streams are there: now we can take our share of what others have."""
+        if not self.has_streams:
+            self.has_streams = True
+            self._rejoin.set()
+
+    async def _while_others_join(self, request: ApiMessage, member: str, generation: int) -> Any:
+        """Send it and wait; heartbeats go on meanwhile, and tell whether the seat is still ours."""
         answer = asyncio.ensure_future(self._ask(request, lane="group", timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10))
         try:
-            last = time.monotonic()
-            while not (await asyncio.wait([answer], timeout=_TICK))[0]:
-                if self.is_sure and time.monotonic() - last < 4 * _TICK:
-                    self._heard = last
-                last = time.monotonic()
+            while not (await asyncio.wait([answer], timeout=self.settings.heartbeat_interval_ms / 1000))[0]:
+                if generation >= 0:
+                    with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+                        await self._beat(member, generation)
             return answer.result()
         finally:
             answer.cancel()
 
-    async def _join(self) -> None:
-        held = _by_topic(self._held())
+    async def _join(self) -> bool:
+        """Take a new seat. False if others may have had what we hold: we were away, or someone of another kind shared."""
+        before, claimed = self.seat, frozenset(self._held())
         entry = ConsumerProtocolSubscription.TopicPartition
         subscription = ConsumerProtocolSubscription(
             version=1,
             topics=sorted(self.topics),
-            user_data=card(self.streams, self.generation if held else -1),
-            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(held.items())],
+            user_data=card(self.streams if self.has_streams else 0, before.generation if claimed else -1),
+            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(_by_topic(claimed).items())],
         ).encode()
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self.settings.session_timeout_ms,
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
-            member_id=self.member_id,
+            member_id=self._member_id,
             group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription)],
             reason="",
         )
-        answer = await self._while_others_join(request)
+        answer = await self._while_others_join(request, before.member_id, before.generation)
         if answer.error_code == _MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+            self._member_id = answer.member_id
             raise NotMember
-        self._check(answer.error_code, "join")
-        self.member_id, self.generation = answer.member_id, answer.generation_id
-        self.is_leader = answer.leader == answer.member_id
+        self._check(answer.error_code, "join", None)
+        member, generation = answer.member_id, answer.generation_id
+        self._note_join(before, member, generation, answer.leader)
         assignments = []
-        if self.is_leader and not answer.skip_assignment:
+        if answer.leader == member and not answer.skip_assignment:
             shares = await self._share(answer)
-            entry = SyncGroupRequest.SyncGroupRequestAssignment
-            assignments = [entry(member_id=member, assignment=share) for member, share in shares.items()]
-        asked = time.monotonic()
-        sync = await self._while_others_join(
-            SyncGroupRequest(
-                group_id=self.group,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=assignments,
-            )
+            row = SyncGroupRequest.SyncGroupRequestAssignment
+            assignments = [row(member_id=name, assignment=share) for name, share in shares.items()]
+        asked = now()
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
         )
-        self._check(sync.error_code, "sync")
-        self._heard = max(asked, self._heard)
+        sync = await self._while_others_join(request, member, generation)
+        self._check(sync.error_code, "sync", None)
         share = ConsumerProtocolAssignment.decode(bytes(sync.assignment)) if sync.assignment else None
-        self.assigned = frozenset(
-            (t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions
-        )
-        self.moves_in_two_rounds = share is not None and share.user_data == AGAIN
+        assigned = frozenset((t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions)
+        two_rounds = share is not None and share.user_data == AGAIN
+        self.seat = Seat(member, generation, assigned, claimed, two_rounds)
+        self._heard = max(asked, self._heard)
         self.joined = True
+        unbroken, self._broken = not self._broken, False
+        return unbroken
+
+    def _note_join(self, before: Seat, member: str, generation: int, leader: str) -> None:
+        """Has each generation since our last seat left us what we hold?
+
+        One that came to nothing has, if a leader of ours led it: it respects what members claim.
+        """
+        last_member, last_generation, last_leader = self._last_join
+        follows = member == last_member and generation in (last_generation, last_generation + 1)
+        seated = before.generation == last_generation
+        self._broken |= not follows or not (seated or (before.two_rounds and leader == last_leader))
+        self._last_join = (member, generation, leader)
+        self._member_id = member
 
     async def _share(self, answer: JoinGroupResponse) -> dict[str, bytes]:
         """As the group's leader: who gets what, for all members."""
@@ -204,37 +246,39 @@ class Membership:
         }
 
     async def _heartbeat(self) -> None:
-        asked = time.monotonic()
-        answer = await self._ask(
-            HeartbeatRequest(
-                group_id=self.group,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-            )
+        seat = self.seat
+        self._check(await self._beat(seat.member_id, seat.generation), "heartbeat", seat)
+
+    async def _beat(self, member: str, generation: int) -> int:
+        """The coordinator's answer; that we are not in the group any more is known only from it."""
+        asked = now()
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=generation, member_id=member, group_instance_id=self.instance_id
         )
+        answer = await self._ask(request, timeout=self.settings.session_timeout_ms / 3000)
         if answer.error_code in (0, _REBALANCE):
-            self._heard = asked
-        self._check(answer.error_code, "heartbeat")
+            self._heard = max(asked, self._heard)
+        return int(answer.error_code)
 
     async def leave(self) -> None:
         """Give the seat back, so that the others need not wait for it."""
-        if not self.member_id:
+        if not self._member_id:
             return
-        who = LeaveGroupRequest.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-        await self._ask(LeaveGroupRequest(group_id=self.group, member_id=self.member_id, members=[who]), timeout=3)
-        self.member_id, self.joined = "", False
+        who = LeaveGroupRequest.MemberIdentity(member_id=self._member_id, group_instance_id=self.instance_id)
+        await self._ask(LeaveGroupRequest(group_id=self.group, member_id=self._member_id, members=[who]), timeout=3)
+        self._member_id, self.joined = "", False
 
     # -- offsets
 
-    async def commit(self, rows: dict[str, list[tuple[int, int, int, str]]]) -> None:
-        """Commit as a member: (partition, offset, leader epoch, metadata) per topic."""
+    async def commit(self, rows: dict[str, list[tuple[int, int, int, str]]], *, must_exist: bool = False) -> None:
+        """Commit with the seat of this moment: (partition, offset, leader epoch, metadata) per topic."""
+        seat = self.seat
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
         row = topic.OffsetCommitRequestPartition
         request = OffsetCommitRequest(
             group_id=self.group,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
+            generation_id_or_member_epoch=seat.generation,
+            member_id=seat.member_id,
             group_instance_id=self.instance_id,
             topics=[
                 topic(
@@ -250,9 +294,9 @@ class Membership:
         answer = await self._ask(request, newest=8)
         for topic_answer in answer.topics:
             for p in topic_answer.partitions:
-                if p.error_code == 3:
+                if p.error_code == _NO_TOPIC and not must_exist:
                     continue  # the topic was deleted meanwhile: there is nothing to remember
-                self._check(p.error_code, f"commit of {topic_answer.name}-{p.partition_index}")
+                self._check(p.error_code, f"commit of {topic_answer.name}-{p.partition_index}", seat)
 
     async def committed(self) -> dict[Key, tuple[int, str]]:
         """All that the group has committed: offset and metadata of each partition."""
@@ -264,7 +308,7 @@ class Membership:
             if codes & _ANOTHER_COORDINATOR or 88 in codes:  # 88: a transaction on the offsets is about to end
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._check(max(codes), "reading committed offsets")
+            self._check(max(codes), "reading committed offsets", None)
             return {
                 (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
                 for t in answer.topics
@@ -303,21 +347,23 @@ class Membership:
                 raise error_for(answer.error_code, f"looking for the coordinator of group {self.group}")
             await asyncio.sleep(_PAUSE)
 
-    def _check(self, code: int, what: str) -> None:
+    def _check(self, code: int, what: str, seat: Seat | None) -> None:
+        """Raise what an answer means. One to a seat that has been replaced since says nothing of the present one."""
         if code == 0:
             return
         if code in _ANOTHER_COORDINATOR:
             self._coordinator = None
             raise error_for(code, what)
-        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
-            self.member_id = "" if code == _UNKNOWN_MEMBER else self.member_id
-            self._heard = -1e9
-            self._rejoin.set()
-            raise NotMember
-        if code == _REBALANCE:
-            self._rejoin.set()
+        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE):
+            if seat is None or (self.joined and seat is self.seat):
+                if code == _UNKNOWN_MEMBER:
+                    self._member_id = ""
+                if code != _REBALANCE:
+                    self._heard = -1e9
+                self._rejoin.set()
             raise NotMember
         if code == _FENCED:
+            self._heard = -1e9
             raise FencedError(
                 f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"
                 " give each process its own, or leave it out"

@@ -14,20 +14,26 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
+from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import AbortError, ClusterError, MirrorError, SettingError
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.flow import Flow, Wiring
+from mirrormaker.flow.membership import NotMember
 from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
 from mirrormaker.stream.handler import load_handler, load_listener
+from mirrormaker.stream.trouble import describe
+from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.compression import CODECS
+from mirrormaker.wire.connection import UnsupportedRequest
 
+_OUTSIDE = (KafkaError, OSError, UnsupportedRequest, NotMember, BadFrame, asyncio.TimeoutError)
 _TRY_AGAIN = 5.0  # seconds until a source is tried again that could not be mirrored
 
 
@@ -117,10 +123,12 @@ class Mirror:
                 try:
                     await self.flows[number].run()
                     return
+                except _OUTSIDE as error:
+                    failure = ClusterError(f"{self.sources[number].endpoint}: {describe(error)}")
                 except MirrorError as error:
-                    if self._is_the_end(error, self.flows[number]):
-                        raise
                     failure = error
+                if self._is_the_end(failure, self.flows[number]):
+                    raise failure
             if str(failure) != self._troubles.get(number):
                 self._troubles[number] = str(failure)
                 self.display.say(f"{failure}{'; the other sources go on' if len(self.sources) > 1 else ''}")
@@ -219,9 +227,11 @@ class Mirror:
             names = ", ".join(sorted(topics)[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
             reset = flow.settings.auto_offset_reset
             start = f"auto.offset.reset={reset}" if reset else "auto.offset.reset is unset: earliest"
-            found = f"{len(topics)} ({names}), {len(flow.roster.holdings)} partitions" if topics else (
-                f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
-            )  # fmt: skip
+            found = f"{len(topics)} ({names}), {len(flow.roster.holdings)} partitions"
+            if not topics and flow.membership.topics:
+                found = f"{len(flow.membership.topics)}, all with other processes of the group until this one has its streams"
+            elif not topics:
+                found = f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
             out += [
                 f"source     {flow.settings.endpoint} (cluster {flow.source.id}, group {flow.settings.group_id})",
                 f"topics     {found}",
@@ -230,7 +240,7 @@ class Mirror:
             out += [f"partitions {text}" for text in self._by_key(flow)]
             out += [f"overtaken  {text}" for text in flow.overtaken]
             out += [f"note       {note}" for note in flow.settings.notes]
-        flow = next(flow for flow in self.flows if flow.ready.is_set())
+        flow = next((flow for flow in self.flows if flow.ready.is_set()), self.flows[0])
         place = "this machine" if self.engine.is_local else self.engine.master
         exact, why = True, "acks=all, one producer identity per source partition"
         if self.target.acks != -1:
@@ -301,7 +311,7 @@ class Mirror:
                 raise failure
             print(f"mirrormaker: {failure}", file=sys.stderr)
             return failure.exit_code
-        if self.options.exit_when_caught_up and not any(f.roster.holdings for f in self.flows):
+        if self.options.exit_when_caught_up and not any(f.membership.topics for f in self.flows):
             print(f"mirrormaker: no topic matches {self.filter.pattern}", file=sys.stderr)
             return 1
         for text in self._troubles.values():

@@ -16,12 +16,14 @@ from mirrormaker.wire.connection import UnsupportedRequest
 Key = tuple[str, int]
 
 _TOPIC = 2  # the resource type of DescribeConfigs
+_FORBIDDEN = (29, 31)  # for the topic, for the cluster
 _UNKNOWN = (KafkaError, UnsupportedRequest, asyncio.TimeoutError)
 
 
 def there_already(position: Position) -> int:
     """Records behind the position that the target holds, where each source offset is one of them."""
-    return 0 if position.by_key or len(position.cuts) != 1 else position.cuts[0].ahead
+    plain = position.fingerprint <= 1 and len(position.cuts) == 1  # the same partition, and no message handler
+    return position.cuts[0].ahead if plain else 0
 
 
 async def lost_before(source: Cluster, position: Position, at: int) -> str:
@@ -64,6 +66,8 @@ async def end_of_epoch(source: Cluster, position: Position) -> int | None:
     except UnsupportedRequest:
         return None
     found = answer.topics[0].partitions[0]
+    if found.error_code in _FORBIDDEN:  # brokers up to 2.0 tell this only to each other
+        return None
     raise_for(found.error_code)
     return int(found.end_offset) if found.end_offset >= 0 else None
 

@@ -17,7 +17,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.stream.identity import Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity, Place, Position
 from mirrormaker.stream.resume import read_back
-from mirrormaker.stream.trouble import FROM_THE_START, SAME_PLACE
+from mirrormaker.stream.trouble import FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.codec import BadFrame
@@ -226,6 +226,7 @@ class Opening:
         if position.topic not in self.source.topics or position.topic not in self.target.topics:
             raise PartitionError(f"{name} stops: {reason}, and the topic is gone")
         at, ahead, lost = await self._where(position, offset, reason)
+        keep |= at == position.offset and offset in (OUT_OF_RANGE, TRUNCATED)  # nothing of it is gone
         if offset == FROM_THE_START:
             if self._said.get(position.topic) != topic_id(self.source, position.topic):
                 self._said[position.topic] = topic_id(self.source, position.topic)
@@ -237,9 +238,13 @@ class Opening:
             new = replace(
                 new, cuts=tuple(_still_ahead(cut, position.cut(cut.partition, cut.topic)) for cut in new.cuts)
             )
-        elif ahead:
+        elif ahead and len(new.cuts) == 1:
             new = replace(new, cuts=(_still_ahead(new.cuts[0], position.cuts[0]._replace(ahead=ahead)),))
-        return replace(new, leader_epoch=position.leader_epoch if at == position.offset else -1), lost
+        elif any(cut.ahead for cut in position.cuts) and offset in (OUT_OF_RANGE, TRUNCATED):
+            some = sum(cut.ahead for cut in position.cuts)
+            self.say(f"{name}: up to {some} records that the target holds already are mirrored a second time")
+        kept = offset == SAME_PLACE and at == position.offset
+        return replace(new, leader_epoch=position.leader_epoch if kept else -1), lost
 
     async def _where(self, position: Position, where: int, reason: str) -> tuple[int, int, str]:
         """The source offset at which a partition goes on, records from there on that are there, and what was lost before."""

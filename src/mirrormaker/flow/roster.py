@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,6 +20,7 @@ Key = tuple[str, int]
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
 _COVER_AFTER = 4.0  # seconds without a stream until the others take its partitions
+_TENANCIES = itertools.count(1)
 _NAMED = 3  # partitions that a line about many of them names
 
 
@@ -30,6 +32,7 @@ class Consequences:
     refused: Callable[[Holding, int, str, str], None]
     renumber: Callable[[Holding, int, str, list[str]], None]
     commit_soon: Callable[[], None]
+    arrived: Callable[[], None]  # the first stream is there
 
 
 class Roster:
@@ -87,11 +90,12 @@ class Roster:
         take: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for holding in self:
             if holding.is_idle and holding.stream is not None and self.desk.is_seated(self.flow, holding.stream):
-                holding.given = True
-                take[holding.stream].append({"position": holding.position.to_json(), "clean": holding.clean})
+                holding.given, holding.tenancy = True, next(_TENANCIES)
+                given = {"position": holding.position.to_json(), "clean": holding.clean, "tenancy": holding.tenancy}
+                take[holding.stream].append(given)
                 holding.clean = False
-        for stream, given in take.items():
-            self.desk.order(self.flow, stream, take=given)
+        for stream, orders in take.items():
+            self.desk.order(self.flow, stream, take=orders)
 
     def recall(self, holding: Holding) -> None:
         """Ask for a partition back: its acks are awaited, its last position reported."""
@@ -134,6 +138,7 @@ class Roster:
         self.seen = True
         self._gone.pop(stream, None)
         self._alarmed.discard(stream)
+        self.then.arrived()
         self.give()
 
     def left(self, stream: int) -> None:
@@ -147,11 +152,13 @@ class Roster:
     def reported(self, stream: int, message: dict[str, Any]) -> None:
         for part in message["partitions"]:
             holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is not None and holding.stream == stream and holding.given:
+            if holding is not None and holding.given and holding.tenancy == part["tenancy"]:
                 self._note(holding, part)
         for part in message["finished"]:
             holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is not None and holding.stream == stream:
+            if holding is None or (holding.stream, holding.given) != (stream, True):
+                continue
+            if part.get("unknown") or holding.tenancy == part["tenancy"]:
                 self._finished(holding, part)
 
     def _note(self, holding: Holding, part: dict[str, Any]) -> None:

@@ -57,6 +57,7 @@ class Cursor:
         self.stream = stream
         self.position = position  # as taken; `current` is how far it has come
         self.topic, self.partition = position.key
+        self.tenancy = 0
         self.source_id, self.target_id = bytes.fromhex(position.topic_id), bytes.fromhex(position.target_topic_id)
         self.handler = stream.handler
         self.spreads = position.by_key or self.handler is not None  # over several target partitions

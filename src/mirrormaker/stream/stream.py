@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import os
 import resource
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.errors import KafkaError, LeaderNotAvailableError
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -26,7 +25,7 @@ from mirrormaker.stream.outlet import Outlet
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.sender import Sender
 from mirrormaker.stream.trouble import FROM_THE_START, SAME_PLACE, Renumber, Undeliverable, describe
-from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Work
+from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Work, now
 from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import Cluster
 
@@ -40,6 +39,14 @@ _ZSTD_SINCE = 7  # the Produce request's version
 T = TypeVar("T")
 
 
+class Given(NamedTuple):
+    """A partition that the desk wants mirrored; `tenancy` tells its reports from those of an earlier time."""
+
+    position: Position
+    clean: bool
+    tenancy: int
+
+
 class Stream:
     """Holds what the parts of one stream share: both clusters, the buffer, and the cursors."""
 
@@ -50,6 +57,7 @@ class Stream:
         self.target = Cluster(work.target, self.has_lease)
         self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
         self.cursors: dict[tuple[str, int], Cursor] = {}
+        self._next: dict[tuple[str, int], Given] = {}  # to be taken when the cursor at work has come to its end
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._limits: dict[str, int] = {}
@@ -63,7 +71,7 @@ class Stream:
         self._hands = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
         self._refreshing: dict[str, asyncio.Task[None]] = {}
-        self._last_heard = time.monotonic()  # when the last report was sent that the desk has answered
+        self._last_heard = now()  # when the last report was sent that the desk has answered
         self._asked: dict[int, float] = {}
         self._parent = os.getppid()
         self._finished: list[dict[str, Any]] = []
@@ -108,7 +116,7 @@ class Stream:
 
     async def _tell(self, line: DeskLine) -> None:
         number = self._reports = self._reports + 1
-        self._asked[number] = time.monotonic()
+        self._asked[number] = now()
         await line.say({"number": number, **self._report()})
 
     async def _listen(self, line: DeskLine) -> None:
@@ -119,7 +127,7 @@ class Stream:
                     self._last_heard = self._asked.pop(order["heard"], self._last_heard)
                     self._asked = {number: when for number, when in self._asked.items() if number > order["heard"]}
                 for given in order.get("take", ()):
-                    await self._take(Position.from_json(given["position"]), clean=given["clean"])
+                    self._take(Given(Position.from_json(given["position"]), given["clean"], given["tenancy"]))
                 for topic, partition in order.get("release", ()):
                     cursor = self.cursors.get((topic, partition))
                     if cursor is not None:
@@ -138,7 +146,7 @@ class Stream:
 
     def has_lease(self) -> bool:
         """May this stream still send? Not when the desk is silent, and not as an orphan of a dead Spark."""
-        return not self._gone and time.monotonic() - self._last_heard < LEASE
+        return not self._gone and now() - self._last_heard < LEASE
 
     def _tick(self) -> None:
         if not self.has_lease() or os.getppid() != self._parent:
@@ -150,23 +158,30 @@ class Stream:
             cursor.look_for_an_end(_SKIP_WITHIN)
 
     def _close(self) -> None:
+        abort = not self.has_lease()
         for task in self._runs:
             task.cancel()
         for fetcher in self._fetchers.values():
             fetcher.task.cancel()
         for sender in self._senders.values():
-            sender.close(abort=self._gone)
+            sender.close(abort=abort)
         self.source.close()
-        self.target.close(abort=self._gone)
+        self.target.close(abort=abort)
         self._hands.shutdown(wait=False, cancel_futures=True)
 
     # -- partitions come and go
 
-    async def _take(self, position: Position, *, clean: bool) -> None:
-        if position.key in self.cursors or self._stopping.is_set():
+    def _take(self, given: Given) -> None:
+        key = given.position.key
+        if self._stopping.is_set():
             return
-        cursor = Cursor(self, position, clean=clean)
-        self.cursors[position.key] = cursor
+        if key in self.cursors:  # the desk has given up waiting for it, and wants it to start again
+            self.cursors[key].release()
+            self._next[key] = given
+            return
+        cursor = Cursor(self, given.position, clean=given.clean)
+        cursor.tenancy = given.tenancy
+        self.cursors[key] = cursor
         task = asyncio.create_task(self._mirror(cursor))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
@@ -208,6 +223,8 @@ class Stream:
         self._finished.append({**end, **self._figures(cursor)})
         del self.cursors[cursor.topic, cursor.partition]
         self._report_now.set()
+        if (given := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
+            self._take(given)
 
     def _report(self) -> dict[str, Any]:
         """What the desk is told: each cursor's place, and those that came to their end."""
@@ -232,6 +249,7 @@ class Stream:
             "note": cursor.note,
             "resumes": cursor.resumes,
             "clean": cursor.is_clean,
+            "tenancy": cursor.tenancy,
         }
 
     # -- what cursors ask for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from mirrormaker.wire.cluster import Endpoint
@@ -11,6 +12,13 @@ LEASE = 4.0  # seconds without a word from the desk after which a stream sends n
 PRODUCE_TIMEOUT_MS = 5000  # how long a broker may hold a request: a dead stream's requests are through after that
 # A dead sender's last request has been answered or dropped by then; needed only where brokers forget identities.
 ZOMBIE_HORIZON = LEASE + PRODUCE_TIMEOUT_MS / 1000
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Seconds, for leases: a machine that sleeps does not stop this clock."""
+    return time.clock_gettime(_CLOCK)
 
 
 @dataclass(frozen=True)
