@@ -30,6 +30,9 @@ _START = 60.0
 _FLOW = 90.0
 """Seconds after which partitions that do not flow again are given up. Much more than any limit: how late is worth knowing."""
 
+_NOTICED = 5.0
+"""Seconds after which nothing is under way any more that was fetched before a fault: a stream's lease lasts for 4."""
+
 _LAG = 30.0
 """Seconds for the committed lag to become 0 after the load has stopped."""
 
@@ -124,6 +127,7 @@ class Play:
         self.wait_a_moment()
         began = time.monotonic()
         yield
+        time.sleep(max(0.0, began + _NOTICED - time.monotonic()))
         self.wait_until_flowing()
         self.pauses.append(self.watch.pause(began))
 
