@@ -12,13 +12,19 @@ from types import FrameType
 
 from rich.console import Console
 
-from faults import cases_broker, cases_mirror, cases_spark, report
+from faults import cases_broker, cases_group, cases_memory, cases_mirror, cases_spark, java, report
 from faults.case import Case, Row, play
 from faults.load import RATE
 from faults.stage import Stage
 from mirrormaker.embedded import EmbeddedError
 
-CASES = (*cases_mirror.CASES, *cases_spark.CASES, *cases_broker.CASES)
+CASES = (
+    *cases_mirror.CASES,
+    *cases_spark.CASES,
+    *cases_broker.CASES,
+    *cases_group.CASES,
+    *cases_memory.CASES,
+)
 
 
 def main() -> int:
@@ -37,7 +43,10 @@ def main() -> int:
         for number, case in enumerate(cases, 1):
             rows.append(_run(console, stage, case, f"{number}/{len(cases)} {case.name}", args))
             if not args.quick:
-                report.keep(rows[-1:], RATE)
+                report.keep("case", rows[-1:], RATE)
+        if not args.quick and not args.no_java and len(cases) == len(CASES):
+            for mirror in java.MIRRORS:
+                _compare(console, stage, mirror, args)
     report.show(console, CASES, rows)
     if not args.quick:
         console.print(f"Written: {report.write_documentation(CASES)}", highlight=False)
@@ -61,6 +70,23 @@ def _run(console: Console, stage: Stage, case: Case, heading: str, args: argpars
     for text in (*row.troubles, *row.notes):
         console.print(f"  {text}", highlight=False, markup=False)
     return row
+
+
+def _compare(console: Console, stage: Stage, mirror: str, args: argparse.Namespace) -> None:
+    """Not part of the verdict: what the others do is not ours to hold."""
+    title = java.MIRRORS[mirror]
+    console.print(f"The same kills through {title}", highlight=False)
+    chance = random.Random(f"{args.seed} java")
+    row = java.compare(
+        stage, mirror, chance, java.RECORDS, lambda text: console.print(f"  {title}: {text}", highlight=False)
+    )
+    console.print(
+        f"  {row.records:,} records, {row.lost} lost, {row.doubled} doubled, {row.out_of_order} out of order, "
+        f"{row.seconds:.0f} s {' '.join(row.troubles)}",
+        highlight=False,
+        markup=False,
+    )
+    report.keep("java", [row], RATE)
 
 
 def _arguments() -> argparse.Namespace:

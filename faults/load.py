@@ -31,6 +31,8 @@ class Load(threading.Thread):
         )  # fmt: skip
         self._topic, self._per_second, self._age = topic, per_second, age
         self._enough = threading.Event()
+        self.limit: int | None = None
+        """So many records, if not until it is told to stop."""
         self.sent = self.acknowledged = 0
         self.failures: list[str] = []
 
@@ -38,6 +40,8 @@ class Load(threading.Thread):
         handful = int(self._per_second * _EVERY)
         due = time.monotonic()
         while not self._enough.wait(max(0.0, due - time.monotonic())):
+            if self.limit is not None and self.sent >= self.limit:
+                break
             self._send(handful)
             # What a blocked producer could not send is not made up for: a burst would be another load.
             due = max(due + _EVERY, time.monotonic())

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.tools import Job
 from tests.mirror_process import MirrorProcess, command
 
 from faults import BUILD
@@ -65,9 +66,12 @@ class Play:
     # -- mirrors
 
     def begin(self, processes: int) -> None:
-        """Start load and mirrors; return when every partition flows."""
+        """Start load and mirrors; return when every partition flows. A case without processes starts its own."""
         self.load.start()
         self.watch.start()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not processes:
+            return
         for _ in range(processes):
             self.start_another()
         self.first_record = wait_until("the first record", lambda: sum(self.watch.target) > 0, _START)
@@ -83,6 +87,11 @@ class Play:
         mirror = MirrorProcess(directory, *ends, *options, group=self.group)
         self.mirrors.append(mirror.start())
         return mirror
+
+    def job(self) -> Job:
+        """What a Java MirrorMaker needs to know to take part."""
+        ends = (self.stage.source.bootstrap, self.target.bootstrap)
+        return Job(self.topic, "none", None, *ends, self.directory, self.group)
 
     def stop(self, mirror: MirrorProcess) -> None:
         """Stop a mirror as an administrator would."""

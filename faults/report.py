@@ -38,6 +38,11 @@ moments.
   the load ended, every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
 """
 
+_OTHERS = """\
+One process mirrors the load, is killed at random moments, and is started again at once; all run with their defaults. In the
+end both sides are compared as above.
+"""
+
 
 def show(console: Console, cases: Sequence[Case], rows: Iterable[Row]) -> None:
     """The table of this run."""
@@ -50,14 +55,12 @@ def show(console: Console, cases: Sequence[Case], rows: Iterable[Row]) -> None:
     console.print(table)
 
 
-def keep(rows: Iterable[Row], rate: int, java: Sequence[dict[str, Any]] = ()) -> None:
-    """Replace the rows of the cases that were run."""
+def keep(kind: str, rows: Iterable[Row], rate: int) -> None:
+    """Replace the rows of the cases that were run; of both kinds, `case` and `java`."""
     machine = {"cores": os.cpu_count(), "memory_gb": round(_memory() / 1e9), "date": _today(), "rate": rate}
     kept = {(line["kind"], line["case"]): line for line in _lines()}
     for row in rows:
-        kept["case", row.case] = {"kind": "case", **asdict(row), **machine}
-    for found in java:
-        kept["java", found["case"]] = {"kind": "java", **found, **machine}
+        kept[kind, row.case] = {"kind": kind, **asdict(row), **machine}
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept.values()))
 
 
@@ -78,7 +81,7 @@ def write_documentation(cases: Sequence[Case]) -> Path:
     java = [line for line in lines if line["kind"] == "java"]
     if java:
         parts.append("## The same kills, other mirrors\n")
-        parts.append(_java_text(java))
+        parts.append(_OTHERS)
         found = [
             tuple(_number(line[key]) for key in ("case", "rounds", "records", "lost", "doubled", "out_of_order"))
             for line in java
@@ -101,13 +104,6 @@ def _summary(lines: Sequence[dict[str, Any]]) -> str:
     return (
         f"`make faults` ({when}; {shape}, shared by all brokers, mirrors and the load): {held} of {len(cases)} cases hold,"
         f" {records:,} records in all. `python -m faults --only CASE` runs one again; `--list` names them.\n"
-    )
-
-
-def _java_text(java: Sequence[dict[str, Any]]) -> str:
-    return (
-        "One process mirrors the same load, is killed at random moments, and started again at once; in the end both sides"
-        " are compared as above.\n"
     )
 
 
