@@ -67,6 +67,10 @@ def count_rows(ours: Rows, theirs: Rows) -> Count:
     )
 
 
+def new_rows(count: int) -> Rows:
+    return np.zeros(count, _ROW)
+
+
 def _as_text(rows: Rows) -> npt.NDArray[np.bytes_]:
     """Each row as one sortable value."""
     return np.ascontiguousarray(rows).view(f"S{_ROW.itemsize}")
@@ -79,11 +83,11 @@ def read(cluster: Cluster, topic: str, partition: int) -> Rows:
     assert known is not None, f"{broker.name} does not answer"
     directory = cluster.directory / f"broker-{known.topics[topic][partition].leader}" / f"{topic}-{partition}"
     parts = [_rows(file.read_bytes()) for file in sorted(directory.glob("*.log"))]
-    return np.concatenate(parts) if parts else np.zeros(0, _ROW)
+    return np.concatenate(parts) if parts else new_rows(0)
 
 
 def _rows(log: bytes) -> Rows:
-    rows: list[Rows] = [np.zeros(0, _ROW)]
+    rows: list[Rows] = [new_rows(0)]
     for batches in split(memoryview(log)):
         assert isinstance(batches, Batches)
         batches.check()
@@ -92,7 +96,7 @@ def _rows(log: bytes) -> Rows:
             raise AssertionError("a record that the load has not written")
         tails: Any = records.data[records.starts[:, None] + np.arange(_TAIL.itemsize)]
         tails = np.ascontiguousarray(tails).view(_TAIL)[:, 0]
-        found = np.zeros(len(records), _ROW)
+        found = new_rows(len(records))
         found["number"], found["timestamp"], found["key"] = tails["number"], records.timestamps, tails["key"]
         rows.append(found)
     return np.concatenate(rows)

@@ -62,8 +62,11 @@ class Watch(threading.Thread):
 
     def pause(self, since: float, until: float = float("inf")) -> float:
         """The longest time for which a partition stood still on the target while the source had more of it."""
-        seen = [moment for moment in list(self.moments) if since <= moment.time <= until]
-        return max((_stood_still(seen, partition) for partition in range(PARTITIONS)), default=0.0)
+        return longest_pause([moment for moment in list(self.moments) if since <= moment.time <= until])
+
+
+def longest_pause(seen: list[Moment]) -> float:
+    return max(_stood_still(seen, partition) for partition in range(PARTITIONS))
 
 
 def _stood_still(seen: list[Moment], partition: int) -> float:
