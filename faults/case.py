@@ -30,6 +30,8 @@ class Case:
     """Is part of the short form."""
     forgetful: bool = False
     """To the target whose brokers forget identities, with records that are two days old."""
+    cluster: bool = False
+    """The streams run on a Spark cluster instead of beside the driver."""
     exact: bool = True
     """A Java MirrorMaker takes part: nothing may be lost, but records may come twice."""
 
@@ -58,7 +60,8 @@ def play(stage: Stage, case: Case, rounds: int, chance: random.Random, quick: bo
     """Run a case to its end; whatever goes wrong is in the row."""
     began = time.monotonic()
     target, age = (stage.forgetful, _TWO_DAYS) if case.forgetful else (stage.target, 0.0)
-    scene = Play(stage, case.name, target, chance, quick, age)
+    master = stage.spark.start().master if case.cluster else None
+    scene = Play(stage, case.name, target, chance, quick, age, master)
     row = Row(case.name, 0)
     found = Count()
     try:

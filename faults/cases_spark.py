@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from faults.case import Case
+import os
+import signal
 
-# The cases of a standalone Spark cluster belong here: they need one on this machine to do harm to.
-CASES: tuple[Case, ...] = ()
+from faults.case import Case
+from faults.play import Play
+
+
+def kill_an_executor(play: Play) -> None:
+    found = play.stage.spark.executors()
+    assert found, "the mirror has no executor"
+    with play.fault():
+        os.kill(play.chance.choice(found), signal.SIGKILL)
+
+
+CASES = (
+    Case(
+        "kill-executor",
+        "an executor of a Spark cluster is killed",
+        kill_an_executor,
+        processes=1,
+        limit=15,
+        cluster=True,
+    ),
+)

@@ -48,6 +48,7 @@ class Play:
     chance: random.Random
     quick: bool = False
     age: float = 0.0
+    master: str | None = None
     mirrors: list[MirrorProcess] = field(default_factory=list)
     first_record: float = 0.0
     """Seconds from the first process's start to the first record on the target."""
@@ -82,7 +83,9 @@ class Play:
         """One more mirror process in the group."""
         directory = self.directory / f"mirror-{len(list(self.directory.glob('mirror-*'))) + 1}"
         directory.mkdir(parents=True)
-        options = ("--whitelist", self.topic, "--num.streams", "2", "--progress.interval.ms", "1000")
+        options: tuple[str, ...] = ("--whitelist", self.topic, "--num.streams", "2", "--progress.interval.ms", "1000")
+        if self.master is not None:
+            options += ("--spark.master", self.master)
         ends = (self.stage.source.bootstrap, self.target.bootstrap)
         mirror = MirrorProcess(directory, *ends, *options, group=self.group)
         self.mirrors.append(mirror.start())

@@ -15,6 +15,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from faults.load import PARTITIONS
 from mirrormaker.embedded import Broker, Cluster, metadata, owned
+from mirrormaker.embedded.spark import SparkCluster
 from mirrormaker.wire import cluster as wire
 
 _SETTINGS = {"min.insync.replicas": "2", "auto.create.topics.enable": "false"}
@@ -36,6 +37,7 @@ class Stage:
         self.source = Cluster(name="faults-source", brokers=3, settings=_SETTINGS, heap="256m")
         self.target = Cluster(name="faults-target", brokers=3, settings=_SETTINGS, heap="256m")
         self._forgetful = Cluster(name="faults-forgetful", brokers=3, settings=_SETTINGS | _FORGETS, heap="256m")
+        self.spark = SparkCluster()  # started by the case that needs it
         self.directory = owned.new_directory("faults")
 
     def __enter__(self) -> Stage:
@@ -46,6 +48,7 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.spark.stop()
         for cluster in (self._forgetful, self.target, self.source):
             cluster.stop()
         owned.remove_directory(self.directory)
