@@ -7,7 +7,8 @@ import signal
 import time
 
 from faults.case import Case
-from faults.play import Play, freeze, jvm, workers
+from faults.family import freeze, jvm, workers
+from faults.play import Play
 from faults.stage import wait_until
 
 _FROZEN = 18.0
@@ -18,9 +19,11 @@ def kill_a_process(play: Play) -> None:
     victim = play.chance.choice(play.mirrors)
     with play.fault():
         play.kill(victim)
-    play.start_again(victim)
-    took = play.wait_until_shared(2)
+    with play.fault():
+        play.start_again(victim)
+        took = play.wait_until_shared(2)
     play.remember("back with partitions of its own after at most {} s", took)
+    play.remember("no partition stood still for more than {} s when it came back", play.pauses[-1])
 
 
 def kill_a_worker(play: Play) -> None:

@@ -11,7 +11,7 @@ from typing import IO
 
 from bench.tools import TOOLS, Job, start_mm2, stop
 
-from faults.case import Row, Tell
+from faults.case import Row
 from faults.play import Play
 from faults.stage import Stage, wait_until
 from mirrormaker.embedded import owned
@@ -32,13 +32,12 @@ _REPLICATED = {
 }
 
 
-def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell: Tell) -> Row:
+def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell: Callable[[str], None]) -> Row:
     """One process, killed at random moments and started again at once."""
-    play = Play(stage, f"java-{mirror}", stage.target, chance)
+    play = Play(stage, f"java-{mirror}", stage.target)
     row = Row(MIRRORS[mirror], KILLS)
     began = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
-    play.directory.mkdir(parents=True)
     try:
         with (play.directory / "mirror.log").open("ab") as log:
             play.load.limit = records
@@ -66,7 +65,7 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
         if process is not None:
             owned.end(process, signal.SIGKILL)
         play.close()
-    row.seconds, row.troubles, row.notes = time.monotonic() - began, play.troubles, play.notes
+    row.seconds, row.troubles = time.monotonic() - began, play.troubles
     return row
 
 

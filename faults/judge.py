@@ -37,6 +37,9 @@ class Count:
             self.out_of_order + other.out_of_order,
         )
 
+    def __sub__(self, other: Count) -> Count:
+        return self + Count(-other.records, -other.lost, -other.doubled, -other.out_of_order)
+
     @property
     def exact(self) -> bool:
         return not (self.lost or self.doubled or self.out_of_order)

@@ -33,6 +33,8 @@ class Load(threading.Thread):
         self._enough = threading.Event()
         self.limit: int | None = None
         """So many records, if not until it is told to stop."""
+        self._held = False
+        self._sending = threading.Lock()
         self.sent = self.acknowledged = 0
         self.failures: list[str] = []
 
@@ -42,7 +44,9 @@ class Load(threading.Thread):
         while not self._enough.wait(max(0.0, due - time.monotonic())):
             if self.limit is not None and self.sent >= self.limit:
                 break
-            self._send(handful)
+            with self._sending:
+                if not self._held:
+                    self._send(handful)
             # What a blocked producer could not send is not made up for: a burst would be another load.
             due = max(due + _EVERY, time.monotonic())
         self._producer.flush()
@@ -61,6 +65,15 @@ class Load(threading.Thread):
 
     def _fail(self, error: object) -> None:
         self.failures.append(repr(error))
+
+    def hold(self) -> None:
+        """Send nothing for now, and wait for the last acknowledgements."""
+        with self._sending:
+            self._held = True
+        self._producer.flush()
+
+    def go_on(self) -> None:
+        self._held = False
 
     def stop(self) -> None:
         """Stop, and wait for the last acknowledgements."""

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import shutil
 import signal
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bench.tools import Job
-from tests.mirror_process import MirrorProcess, command
+from tests.mirror_process import MirrorProcess
 
-from faults import BUILD
+from faults import BUILD, ROOT
+from faults.family import send
 from faults.judge import Count, count
 from faults.load import PARTITIONS, Load
 from faults.stage import Stage, revive, wait_until
@@ -45,21 +43,23 @@ class Play:
     stage: Stage
     name: str
     target: Cluster
-    chance: random.Random
     quick: bool = False
     age: float = 0.0
     master: str | None = None
+    chance: random.Random = field(default_factory=random.Random)
     mirrors: list[MirrorProcess] = field(default_factory=list)
     first_record: float = 0.0
     """Seconds from the first process's start to the first record on the target."""
     pauses: list[float] = field(default_factory=list)
     longest: dict[str, float] = field(default_factory=dict)
+    counted: Count = field(default_factory=Count)
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.topic = self.group = f"{self.name}-{uuid.uuid4().hex[:6]}"
         self.directory = self.stage.directory / self.topic
+        self.directory.mkdir(parents=True)
         self.stage.create(self.topic, self.target)
         self.load = Load(self.stage.source.bootstrap, self.topic, age=self.age)
         self.watch = Watch(self.stage.source.bootstrap, self.target.bootstrap, self.topic)
@@ -70,7 +70,6 @@ class Play:
         """Start load and mirrors; return when every partition flows. A case without processes starts its own."""
         self.load.start()
         self.watch.start()
-        self.directory.mkdir(parents=True, exist_ok=True)
         if not processes:
             return
         for _ in range(processes):
@@ -82,9 +81,10 @@ class Play:
     def start_another(self) -> MirrorProcess:
         """One more mirror process in the group."""
         directory = self.directory / f"mirror-{len(list(self.directory.glob('mirror-*'))) + 1}"
-        directory.mkdir(parents=True)
+        directory.mkdir()
         options: tuple[str, ...] = ("--whitelist", self.topic, "--num.streams", "2", "--progress.interval.ms", "1000")
         if self.master is not None:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or the driver would be looked for by its host name
             options += ("--spark.master", self.master)
         ends = (self.stage.source.bootstrap, self.target.bootstrap)
         mirror = MirrorProcess(directory, *ends, *options, group=self.group)
@@ -98,8 +98,8 @@ class Play:
 
     def stop(self, mirror: MirrorProcess) -> None:
         """Stop a mirror as an administrator would."""
-        self.mirrors.remove(mirror)
         code = mirror.stop()
+        self.mirrors.remove(mirror)
         if code:
             self.troubles.append(f"a mirror that was asked to stop ended with exit code {code}")
 
@@ -159,16 +159,21 @@ class Play:
 
     # -- the end
 
-    def finish(self) -> Count:
-        """Stop the load, wait until all of it is mirrored and committed, stop the mirrors, and count."""
-        self.load.stop()
+    def settle(self) -> Count:
+        """Hold the load, wait until all of it is mirrored and committed, and count; then the load goes on."""
+        self.load.hold()
         revive(self.stage.source, self.topic)
         revive(self.target, self.topic)
         took = wait_until("committed lag 0", self._is_done, _LAG)
         self.notes.append(f"committed lag 0 after {took:.1f} s")
+        self.counted = self.count()
+        self.load.go_on()
+        return self.counted
+
+    def stop_all(self) -> None:
+        self.load.stop()
         for mirror in list(self.mirrors):
             self.stop(mirror)
-        return self.count()
 
     def count(self) -> Count:
         found = count(self.stage.source, self.target, self.topic)
@@ -186,56 +191,30 @@ class Play:
             committed.get(partition) for partition in range(PARTITIONS)
         ]
 
+    def remarks(self) -> list[str]:
+        return [*self.notes, *(text.format(f"{seconds:.1f}") for text, seconds in self.longest.items())]
+
+    def clear(self) -> None:
+        """Another case follows."""
+        self.pauses, self.notes, self.longest = [], [], {}
+
+    def keep_logs(self, name: str) -> str:
+        """What the mirrors of a case in trouble have said."""
+        kept = BUILD / name
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.directory, kept)
+        return str(kept.relative_to(ROOT))
+
     def close(self) -> None:
-        """Leave nothing behind, whatever has happened; the logs of a case in trouble are kept."""
-        self.notes += [text.format(f"{seconds:.1f}") for text, seconds in self.longest.items()]
+        """Leave nothing behind, whatever has happened."""
         self.load.stop_without_waiting()
         if self.watch.is_alive():
             self.watch.stop()
         for mirror in self.mirrors:
             family = mirror.descendants()
-            _signal(family, signal.SIGCONT)
+            send(family, signal.SIGCONT)
             mirror.kill()
-            _signal(family, signal.SIGKILL)
+            send(family, signal.SIGKILL)
         for cluster in (self.stage.source, self.target):
             with contextlib.suppress(Exception):
                 revive(cluster, self.topic)
-        if self.troubles:
-            kept = BUILD / self.name
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(self.directory, kept)
-            self.notes.append(f"logs kept in {os.path.relpath(kept, BUILD.parent.parent)}")
-
-
-def workers(mirror: MirrorProcess) -> list[int]:
-    """The streams' Python workers: forks of the daemon that Spark's JVM starts."""
-    family = mirror.descendants()
-    parents = {pid: _parent(pid) for pid in family}
-    return [pid for pid, text in family.items() if "daemon" in text and "daemon" in family.get(parents[pid], "")]
-
-
-def jvm(mirror: MirrorProcess) -> int:
-    """Spark's JVM."""
-    return next(pid for pid, text in mirror.descendants().items() if re.match(r"\S*java\s", text))
-
-
-def freeze(mirror: MirrorProcess, seconds: float) -> None:
-    """Stop the process and all that it has started; somebody else wakes them, even if we are killed meanwhile."""
-    assert mirror.process is not None
-    pids = " ".join(map(str, [mirror.process.pid, *mirror.descendants()]))
-    script = f"kill -STOP {pids}; sleep {seconds}; kill -CONT {pids}"
-    subprocess.run(["/bin/sh", "-c", script], check=False, start_new_session=True)
-
-
-def _signal(family: dict[int, str], number: signal.Signals) -> None:
-    for pid, text in family.items():
-        if text and command(pid) == text:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
