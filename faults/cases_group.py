@@ -20,12 +20,16 @@ def grow_and_shrink(play: Play) -> None:
     with play.fault():
         play.start_another()
         play.wait_until_shared(3)
+    play.remember("a partition stood still for {} s when the third came", play.pauses[-1])
     for left in (2, 1):
         with play.fault():
             play.stop(play.chance.choice(play.mirrors))
             play.wait_until_shared(left)
-    play.start_another()
-    play.wait_until_shared(2)
+        play.remember("for at most {} s when one left", play.pauses[-1])
+    with play.fault():
+        play.start_another()
+        play.wait_until_shared(2)
+    play.remember("for {} s when the second came", play.pauses[-1])
 
 
 def take_over_from_java(play: Play) -> None:

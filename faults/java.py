@@ -54,7 +54,7 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
             play.load.join()
             _wait_until_quiet(play)
             stop(process)
-        found = play.count()
+        found = play.count(anywhere=True)
         row.records, row.lost, row.doubled, row.out_of_order = (
             found.records, found.lost, found.doubled, found.out_of_order,
         )  # fmt: skip

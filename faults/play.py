@@ -17,7 +17,7 @@ from tests.mirror_process import MirrorProcess
 
 from faults import BUILD, ROOT
 from faults.family import send
-from faults.judge import Count, count
+from faults.judge import Count, count, count_anywhere
 from faults.load import PARTITIONS, Load
 from faults.stage import Stage, revive, wait_until
 from faults.watch import Watch
@@ -159,14 +159,14 @@ class Play:
 
     # -- the end
 
-    def settle(self) -> Count:
+    def settle(self, *, anywhere: bool = False) -> Count:
         """Hold the load, wait until all of it is mirrored and committed, and count; then the load goes on."""
         self.load.hold()
         revive(self.stage.source, self.topic)
         revive(self.target, self.topic)
         took = wait_until("committed lag 0", self._is_done, _LAG)
         self.notes.append(f"committed lag 0 after {took:.1f} s")
-        self.counted = self.count()
+        self.counted = self.count(anywhere=anywhere)
         self.load.go_on()
         return self.counted
 
@@ -175,8 +175,9 @@ class Play:
         for mirror in list(self.mirrors):
             self.stop(mirror)
 
-    def count(self) -> Count:
-        found = count(self.stage.source, self.target, self.topic)
+    def count(self, *, anywhere: bool = False) -> Count:
+        """What is on the target; `anywhere` if a mirror took part that sends records to other partitions."""
+        found = (count_anywhere if anywhere else count)(self.stage.source, self.target, self.topic)
         if self.load.failures or found.records != self.load.acknowledged:
             self.troubles.append(
                 f"the source holds {found.records} records, {self.load.acknowledged} were acknowledged"

@@ -31,7 +31,8 @@ processes of two streams each, with default settings: two in one group unless th
 moments.
 
 - **lost, doubled, out of order**: the logs of both sides are read back and compared partition by partition: number, key and
-  timestamp of every record, and the order.
+  timestamp of every record, and the order. (A Java MirrorMaker sends records to other partitions, by key: where one takes
+  part, they are looked for in all of them.)
 - **longest pause**: the longest time for which any partition stood still on the target while the source had more of it. Both
   sides are asked every 0.2 s. A time behind it is what is promised.
 - **verdict**: *holds* if every record is there once and in order, the group's committed lag came back to 0 within 30 s after
