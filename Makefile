@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick clean setup java
+.PHONY: demo test lint bench bench-quick faults clean setup java
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint         ruff and mypy --strict"
 	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
 	@echo "make bench-quick  the same in about 5 minutes"
+	@echo "make faults       kill, freeze and restart mirrors and brokers under load, and count every record (about two hours)"
 	@echo "make clean        remove everything that was set up here"
 
 setup: java $(READY) $(ARCHIVE)
@@ -46,6 +47,9 @@ bench: setup
 
 bench-quick: setup
 	$(PYTHON) -m bench --quick $(ARGS)
+
+faults: setup
+	$(PYTHON) -m faults $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

@@ -180,17 +180,18 @@ def _compile_handler(job: Job) -> None:
 
 
 def _mm2(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return _start_mm2(job, log, {})
+    return start_mm2(job, log, {})
 
 
 def _mm2_tuned(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
     consumer = {f"{job.name}.consumer.{key}": value for key, value in _LARGE_FETCHES.items()}
-    return _start_mm2(
+    return start_mm2(
         job, log, consumer | {f"target.producer.{key}": value for key, value in _large_batches(job).items()}
     )
 
 
-def _start_mm2(job: Job, log: IO[bytes], tuning: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_mm2(job: Job, log: IO[bytes], tuning: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """MirrorMaker 2 with these settings on top of those that every copy needs."""
     # Its positions are kept under the source's alias: a new one for each copy makes it start from the beginning.
     source = job.name
     settings = {

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from mirrormaker.embedded import owned
+
 
 def command(pid: int) -> str:
     """A process's command line; nothing if it is gone."""
@@ -50,7 +52,7 @@ class MirrorProcess:
         command += ["--log.file", str(self.directory / "spark.log"), *self.options]
         environment = {**os.environ, "COLUMNS": "200"}
         with self.output.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+            self.process = owned.spawn(command, stdout=log, stderr=log, env=environment)
         return self
 
     @property
