@@ -11,11 +11,12 @@ from pathlib import Path
 
 from bench import raw
 from bench.stage import Ends, create
+from tests.mirror_process import MirrorProcess
+
 from faults.judge import Count, count
 from faults.load import PARTITIONS, Load
 from faults.proxy import Proxy
 from mirrormaker.embedded import Cluster
-from tests.mirror_process import MirrorProcess
 
 ONE_WAY = 0.05
 """Seconds from the mirror to a cluster, as from one continent to the next: 100 ms there and back."""
@@ -27,7 +28,7 @@ _DIFFERENT = 8
 
 _UNDER_WAY = 4
 _CATCHES_UP = 60.0
-"""Seconds to mirror the rest once the network is well again: a partition waits for 9 at most, and for a second to be asked again."""
+"""Seconds to mirror the rest once the network is well again: a partition waits for 9 at most."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,13 @@ class Distance:
 
 
 def distance(
-    directory: Path, there: Wires, batch: int, *options: str, consumer: str = "", producer: str = "", delay: float = ONE_WAY
+    directory: Path,
+    there: Wires,
+    batch: int,
+    *options: str,
+    consumer: str = "",
+    producer: str = "",
+    delay: float = ONE_WAY,
 ) -> Distance:
     """Mirror what is on the source to an empty target, both so far away."""
     clear_target(there)
