@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,29 +31,49 @@ _COMPACTS = {
 
 
 @dataclass(frozen=True)
-class Overtaken:
-    """What retention took, and what the mirror said about it."""
+class MovedOn:
+    """What the source has lost, and what the mirror said about it."""
 
-    topic: str
+    name: str
+    """The partition, as people write it."""
     first: int
     last: int
-    """Offsets that were deleted unseen."""
+    """Offsets that are gone."""
     records: int
     """How many records were there."""
-    missing: int
-    """Of the source's remaining records, those that are not on the target; more than 0 is a fault."""
-    at_start: tuple[str, ...]
-    on_the_way: tuple[str, ...]
-    at_the_end: tuple[str, ...]
+    exact: bool
+    """Whether the mirror can know their number: otherwise it must say "at most"."""
+    arrived: bool
+    """All else is on the target."""
     output: str
+    """Of the mirror, from the start that came upon it."""
 
     @property
-    def named(self) -> tuple[str, int, int, bool, int] | None:
-        """Partition, first and last offset, "at most" and count from the mirror's own words; None if it said no such thing."""
-        return _named(self.on_the_way)
+    def troubles(self) -> list[str]:
+        """What is wrong; nothing if the case holds."""
+        count = self.last - self.first + 1
+        told = [match for line in self.output.splitlines() if (match := _SAID.search(line))]
+        wanted = (self.name, str(self.first), str(self.last), "" if self.exact else "at most ", str(count))
+        found = {match["mark"]: match.group("name", "first", "last", "most", "count") for match in told}
+        wrong = [f"{mark}{' '.join(found.get(mark, ('not said',)))}" for mark in _MARKS if found.get(mark) != wanted]
+        if len(told) != len(_MARKS):
+            wrong.append(f"said {len(told)} times instead of once on the way and once at the end")
+        if self.exact and self.records != count:
+            wrong.append(f"{self.records} records are lost, and there were {count} offsets")
+        if not self.arrived:
+            wrong.append("the rest is not as it must be on the target")
+        return wrong
 
 
-def overtaken(source: Cluster, target: Cluster, directory: Path, kind: str = "plain") -> Overtaken:
+_MARKS = ("LOST ", "lost: ")
+"""Of the line on the way, and the one at the end."""
+_SAID = re.compile(
+    r"(?P<mark>LOST |lost: )(?P<name>[\w.-]+-\d+): source offsets (?P<first>\d+) to (?P<last>\d+) .*?:"
+    r" (?P<most>at most |)(?P<count>\d+) records?\b"
+)
+
+
+def overtaken(source: Cluster, target: Cluster, directory: Path, kind: str = "plain") -> MovedOn:
     """Mirror, stop, write, delete what was not mirrored, start again. `kind`: plain, compacted or transactional."""
     topic = f"overtaken-{kind}"
     source.create_topic(topic, 2, config=_COMPACTS if kind == "compacted" else None)
@@ -79,34 +100,14 @@ def overtaken(source: Cluster, target: Cluster, directory: Path, kind: str = "pl
     with mirror:
         _exits_well(mirror)
     output = mirror.text[said:]
+    if f"{topic}-0 is committed up to offset {first}, and the source begins at {before} " not in output:
+        raise AssertionError(f"nothing is said of it at the start:\n{output}")
     there = {row.value for row in read(target, topic)[0]}
-    missing = sum(row.value not in there for row in read(source, topic)[0])
-    return Overtaken(
-        topic, first, before - 1, len(gone), missing, _lines("overtaken ", output), _lines("LOST ", output),
-        _lines("lost: ", output), output,
-    )  # fmt: skip
+    arrived = all(row.value in there for row in read(source, topic)[0])
+    return MovedOn(f"{topic}-0", first, before - 1, len(gone), kind == "plain", arrived, output)
 
 
-@dataclass(frozen=True)
-class CutBack:
-    """What an unclean election took, and what the mirror said about it."""
-
-    topic: str
-    first: int
-    last: int
-    """Offsets that were mirrored and are no longer there."""
-    arrived: bool
-    """The target has what the source has, in order, and between it only what the source has lost."""
-    on_the_way: tuple[str, ...]
-    at_the_end: tuple[str, ...]
-    output: str
-
-    @property
-    def named(self) -> tuple[str, int, int, bool, int] | None:
-        return _named(self.on_the_way)
-
-
-def cut_back(source: Cluster, target: Cluster, directory: Path, after: int, stopped: bool = False) -> CutBack:
+def cut_back(source: Cluster, target: Cluster, directory: Path, after: int, stopped: bool = False) -> MovedOn:
     """The one replica with the newest records dies, and an old one leads; `after` records follow. Three brokers at the source.
 
     The topic is on two of them: the third keeps the group's offsets all the while. With `stopped` the mirror sees none of it.
@@ -144,30 +145,7 @@ def cut_back(source: Cluster, target: Cluster, directory: Path, after: int, stop
     ours, theirs = ([row.value for row in read(cluster, topic)[0]] for cluster in (source, target))
     lost = [_value(number) for number in range(_BEFORE, _BEFORE + _DELETED)]
     arrived = theirs == ours[:_BEFORE] + lost + ours[_BEFORE:] and len(ours) == _BEFORE + after
-    return CutBack(
-        topic,
-        _BEFORE,
-        _BEFORE + _DELETED - 1,
-        arrived,
-        _lines("LOST ", mirror.text),
-        _lines("lost: ", mirror.text),
-        mirror.text,
-    )
-
-
-_SAID = re.compile(r"([\w.-]+-\d+): source offsets (\d+) to (\d+) .*?: (at most )?(\d+) records?\b")
-
-
-def _named(lines: tuple[str, ...]) -> tuple[str, int, int, bool, int] | None:
-    found = [match for line in lines if (match := _SAID.search(line))]
-    if len(found) != 1:
-        return None
-    name, first, last, at_most, count = found[0].groups()
-    return name, int(first), int(last), at_most is not None, int(count)
-
-
-def _lines(mark: str, output: str) -> tuple[str, ...]:
-    return tuple(line for line in output.splitlines() if mark in line)
+    return MovedOn(f"{topic}-0", _BEFORE, _BEFORE + _DELETED - 1, _DELETED, False, arrived, mirror.text)
 
 
 def _value(number: int) -> bytes:
@@ -202,25 +180,14 @@ def _send(producer: Any, cluster: Cluster, topic: str, numbers: range) -> None:
         future.get(_SOON)
 
 
-class _producer:
+def _producer(cluster: Cluster, **settings: object) -> Any:
     """Only to brokers that run: kafka-python waits for the others."""
-
-    def __init__(self, cluster: Cluster, **settings: object) -> None:
-        self._producer = KafkaProducer(bootstrap_servers=_running(cluster), acks="all", linger_ms=5, **settings)
-
-    def __enter__(self) -> Any:
-        return self._producer
-
-    def __exit__(self, *_: object) -> None:
-        self._producer.close()
+    return closing(KafkaProducer(bootstrap_servers=_running(cluster), acks="all", linger_ms=5, **settings))
 
 
 def _delete(cluster: Cluster, where: TopicPartition, before: int) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=_running(cluster))
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=_running(cluster))) as admin:
         admin.delete_records({where: before})
-    finally:
-        admin.close()
 
 
 def _from(cluster: Cluster, topic: str, offset: int) -> list[Read]:
@@ -229,11 +196,8 @@ def _from(cluster: Cluster, topic: str, offset: int) -> list[Read]:
 
 def _end(cluster: Cluster, topic: str) -> int:
     """Of the first partition, at a cluster of one broker."""
-    ends = Ends(cluster, topic, 1)
-    try:
+    with closing(Ends(cluster, topic, 1)) as ends:
         return ends.of_partitions()[0]
-    finally:
-        ends.close()
 
 
 def _running(cluster: Cluster) -> list[str]:
