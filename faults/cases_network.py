@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import raw
-from bench.stage import Ends, create
+from bench.measure import Tree, cpu
+from bench.stage import Ends, clear, create
 from tests.mirror_process import MirrorProcess
 
 from faults.judge import Count, count
@@ -22,7 +24,8 @@ ONE_WAY = 0.05
 """Seconds from the mirror to a cluster, as from one continent to the next: 100 ms there and back."""
 
 _TOPIC = "wires"
-_RECORD = 1024
+_RECORD, _OVERHEAD = 1024, 12
+"""Bytes of a record, and those of them that are not its value: 256 fill a batch as a batch.size of 256 KB would."""
 _DIFFERENT = 8
 """Requests that the backlog is made of, over and over."""
 
@@ -47,7 +50,7 @@ class Wires:
     def mirror(self, directory: Path, *options: str, consumer: str = "", producer: str = "") -> MirrorProcess:
         return MirrorProcess(
             directory, self.to_source.bootstrap, self.to_target.bootstrap, "--whitelist", _TOPIC, *options,
-            consumer=consumer, producer=producer,
+            group=uuid.uuid4().hex, consumer=consumer, producer=producer,
         )  # fmt: skip
 
     def calm(self) -> None:
@@ -131,51 +134,45 @@ def _disturb(there: Wires, seconds: float, chance: random.Random) -> dict[str, i
 class Distance:
     """How fast a backlog crossed."""
 
-    megabytes: float
     per_second: float
     """MB/s between a tenth and nine tenths of the backlog."""
+    cores: dict[str, float]
+    """Busy meanwhile: with the mirror, both brokers, both proxies."""
     first: float
     """Seconds from the start of the process to the first record."""
     output: str
 
 
 def distance(
-    directory: Path,
-    there: Wires,
-    batch: int,
-    *options: str,
-    consumer: str = "",
-    producer: str = "",
-    delay: float = ONE_WAY,
+    directory: Path, there: Wires, *options: str, consumer: str = "", producer: str = "", delay: float = ONE_WAY
 ) -> Distance:
-    """Mirror what is on the source to an empty target, both so far away."""
-    clear_target(there)
+    """Mirror what is on the source to an empty target, both `delay` seconds away."""
+    clear(there.target)
+    create(there.target, _TOPIC, PARTITIONS)
     for proxy in there.both:
         proxy.tell(f"delay {delay}")
-    source, target = Ends(there.source, _TOPIC), Ends(there.target, _TOPIC)
-    records = source()
+    on_target, records = Ends(there.target, _TOPIC), Ends(there.source, _TOPIC)()
     began = time.monotonic()
     try:
         with there.mirror(directory, *options, consumer=consumer, producer=producer) as mirror:
-            first = _wait_for(target, 1, _CATCHES_UP, mirror)
-            early = _wait_for(target, records // 10, _CATCHES_UP, mirror)
-            seen_early = target()
-            late = _wait_for(target, records * 9 // 10, 3 * _CATCHES_UP, mirror)
-            seen_late = target()
+            first = _wait_for(on_target, 1, _CATCHES_UP, mirror)
+            early = _wait_for(on_target, records // 10, _CATCHES_UP, mirror)
+            seen, before = on_target(), _cpu(there, mirror)
+            late = _wait_for(on_target, records * 9 // 10, 3 * _CATCHES_UP, mirror)
+            seen, after = on_target() - seen, _cpu(there, mirror)
             mirror.stop()
-            text = mirror.text
     finally:
         there.calm()
-    size = (seen_late - seen_early) * _RECORD / 1e6
-    return Distance(records * _RECORD / 1e6, size / (late - early), first - began, text)
+    cores = {who: (after[who] - before[who]) / (late - early) for who in after}
+    return Distance(seen * _RECORD / 1e6 / (late - early), cores, first - began, mirror.text)
 
 
-def clear_target(there: Wires) -> None:
-    """An empty topic on the target."""
-    from bench.stage import clear
-
-    clear(there.target)
-    create(there.target, _TOPIC, PARTITIONS)
+def _cpu(there: Wires, mirror: MirrorProcess) -> dict[str, float]:
+    assert mirror.process is not None
+    tree = Tree(mirror.process.pid)
+    tree.find()
+    brokers = [broker.pid for cluster in (there.source, there.target) for broker in cluster.brokers if broker.pid]
+    return {"mirror": tree.cpu(), "brokers": cpu(brokers), "proxies": cpu(proxy.pid for proxy in there.both)}
 
 
 def fill(there: Wires, megabytes: int, batch: int) -> None:
@@ -194,11 +191,8 @@ def fill(there: Wires, megabytes: int, batch: int) -> None:
 
 
 def _request(chance: random.Random, records: int) -> bytes:
-    values: Sequence[bytes]
-    batches = {}
-    for partition in range(PARTITIONS):
-        values = [chance.randbytes(_RECORD - 12) for _ in range(records)]
-        batches[partition] = raw.batch(values)
+    size = _RECORD - _OVERHEAD
+    batches = {p: raw.batch(chance.randbytes(size) for _ in range(records)) for p in range(PARTITIONS)}
     return raw.produce(_TOPIC, batches)
 
 
