@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from bench import raw
 from bench.measure import Tree, cpu
 from bench.stage import Ends, clear, create
@@ -19,6 +22,8 @@ from faults.judge import Count, count
 from faults.load import PARTITIONS, Load
 from faults.proxy import Proxy
 from mirrormaker.embedded import Cluster
+from mirrormaker.wire.batch import Batches, split
+from mirrormaker.wire.records import unpack
 
 ONE_WAY = 0.05
 """Seconds from the mirror to a cluster, as from one continent to the next: 100 ms there and back."""
@@ -79,7 +84,7 @@ class Weather:
     """What came of a mirror in bad weather."""
 
     found: Count
-    faults: dict[str, int]
+    faults: Counter[str]
     caught_up: float
     """Seconds from the end of the last fault to the last record."""
     output: str
@@ -99,18 +104,54 @@ def bad_weather(directory: Path, seconds: float = 20.0, seed: int = 1) -> Weathe
             load.stop()
         if load.failures:
             raise AssertionError(f"the load itself failed: {load.failures[0]}")
-        began = time.monotonic()
-        _wait_for(Ends(there.target, _TOPIC), Ends(there.source, _TOPIC)(), _CATCHES_UP, mirror)
-        caught_up = time.monotonic() - began
+        calm = time.monotonic()
+        caught_up = _wait_for(Ends(there.target, _TOPIC), Ends(there.source, _TOPIC)(), _CATCHES_UP, mirror) - calm
         mirror.stop()
         return Weather(count(there.source, there.target, _TOPIC), faults, caught_up, mirror.text)
 
 
-def _disturb(there: Wires, seconds: float, chance: random.Random) -> dict[str, int]:
-    """How often each fault was made."""
+def heavy_weather(directory: Path, megabytes: int = 400, batch: int = 16 << 10, seed: int = 1) -> Weather:
+    """The same while a backlog crosses: whatever is cut, megabytes are under way."""
+    chance = random.Random(seed)
+    with wires() as there:
+        fill(there, megabytes, batch)
+        source, target = Ends(there.source, _TOPIC), Ends(there.target, _TOPIC)
+        with there.mirror(directory, "--num.streams", "2") as mirror:
+            _wait_for(target, 1, _CATCHES_UP, mirror)
+            faults: Counter[str] = Counter()
+            while target() < source() * 3 // 4:
+                faults += _disturb(there, 1, chance, width=20_000_000)
+            calm = time.monotonic()
+            caught_up = _wait_for(target, source(), _CATCHES_UP, mirror) - calm
+            mirror.stop()
+        found = sum((_compare(there, partition) for partition in range(PARTITIONS)), Count())
+        return Weather(found, faults, caught_up, mirror.text)
+
+
+def _compare(there: Wires, partition: int) -> Count:
+    """Values are random and come again and again: only the same ones in the same order are right."""
+    ours, theirs = (_beginnings(cluster, partition) for cluster in (there.source, there.target))
+    longer, both = len(theirs) - len(ours), min(len(ours), len(theirs))
+    return Count(len(ours), max(0, -longer), max(0, longer), int((ours[:both] != theirs[:both]).sum()))
+
+
+def _beginnings(cluster: Cluster, partition: int) -> npt.NDArray[np.void]:
+    """The first bytes of every record in the log."""
+    found = [np.zeros(0, "V16")]
+    for file in sorted((cluster.directory / "broker-1" / f"{_TOPIC}-{partition}").glob("*.log")):
+        for run in split(memoryview(file.read_bytes())):
+            assert isinstance(run, Batches)
+            run.check()
+            records = unpack(run)
+            found.append(records.data[records.starts[:, None] + np.arange(16)].view("V16")[:, 0])
+    return np.concatenate(found)
+
+
+def _disturb(there: Wires, seconds: float, chance: random.Random, width: int = 30_000) -> Counter[str]:
+    """How often each fault was made; the steady load is twice as wide as `width`."""
     cuts = ("cut", "cut one")
-    spells = ("delay 0.05", "throttle 30000", "freeze on", "refuse on")  # the load is twice as wide
-    faults = dict.fromkeys((*cuts, *spells), 0)
+    spells = (f"delay {ONE_WAY}", f"throttle {width}", "freeze on", "refuse on")
+    faults: Counter[str] = Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         proxy = chance.choice(there.both)
