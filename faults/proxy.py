@@ -42,6 +42,11 @@ class Proxy:
         """The addresses to give to clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self.routes)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def tell(self, order: str) -> None:
         """Change the weather; it has changed when this returns."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
