@@ -13,7 +13,7 @@ help:
 	@echo "make lint         ruff and mypy --strict"
 	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
 	@echo "make bench-quick  the same in about 5 minutes"
-	@echo "make faults       kill, freeze and restart mirrors and brokers under load, and count every record (about two hours)"
+	@echo "make faults       kill, freeze and restart mirrors and brokers under load, and count every record (about an hour)"
 	@echo "make clean        remove everything that was set up here"
 
 setup: java $(READY) $(ARCHIVE)

@@ -6,14 +6,16 @@ import argparse
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
-from faults import cases_broker, cases_group, cases_memory, cases_mirror, cases_spark, java, report
-from faults.case import Case, Row, play
+from faults import BUILD, cases_apart, cases_broker, cases_group, cases_memory, cases_mirror, cases_spark, java, report
+from faults.case import Apart, Case, Row, play
 from faults.load import RATE
 from faults.stage import Stage
 from mirrormaker.embedded import EmbeddedError
@@ -25,23 +27,38 @@ CASES = (
     *cases_group.CASES,
     *cases_memory.CASES,
 )
+ALL = (*CASES, *cases_apart.CASES)
 
 
 def main() -> int:
     args = _arguments()
     if args.list:
-        for case in CASES:
+        for case in ALL:
             print(f"{case.name:24} {case.title}")
         return 0
     signal.signal(signal.SIGTERM, _interrupted)  # so that everything is stopped in order
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
-    console.print(f"Starting a source and a target cluster of three brokers each (seed {args.seed})", highlight=False)
-    rows = []
+    rows = _on_stage(console, cases, args) if cases else []
+    for apart in cases_apart.CASES:
+        if apart.name in args.only and not args.quick:
+            console.print(f"{apart.name}: {apart.title}", highlight=False)
+            rows.append(_play_apart(console, apart))
+            report.keep("case", rows[-1:], RATE)
+    report.show(console, ALL, rows)
+    if not args.quick:
+        console.print(f"Written: {report.write_documentation(ALL)}", highlight=False)
+    console.print(f"{time.monotonic() - began:.0f} s in all", highlight=False)
+    return 0 if rows and all(row.holds for row in rows) else 1
+
+
+def _on_stage(console: Console, cases: list[Case], args: argparse.Namespace) -> list[Row]:
+    rows: list[Row] = []
+    console.print(f"Starting two clusters of three brokers each (seed {args.seed})", highlight=False)
     with Stage() as stage:
-        # In the short form cases that need the same mirrors share them: starting Spark takes longer than most faults.
-        for together in _alike(cases) if args.quick else [[case] for case in cases]:
+        # Cases that need the same mirrors share them: starting Spark takes longer than most faults.
+        for together in _alike(cases):
             for row in _run(console, stage, together, cases, args):
                 rows.append(row)
                 if not args.quick:
@@ -49,11 +66,7 @@ def main() -> int:
         if not args.quick and not args.no_java and len(cases) == len(CASES):
             for mirror in java.MIRRORS:
                 _compare(console, stage, mirror, args)
-    report.show(console, CASES, rows)
-    if not args.quick:
-        console.print(f"Written: {report.write_documentation(CASES)}", highlight=False)
-    console.print(f"{time.monotonic() - began:.0f} s in all", highlight=False)
-    return 0 if rows and all(row.holds for row in rows) else 1
+    return rows
 
 
 def _alike(cases: Iterable[Case]) -> list[list[Case]]:
@@ -71,17 +84,29 @@ def _run(
         console.print(f"{cases.index(case) + 1}/{len(cases)} {case.name}: {text}", highlight=False)
 
     def rounds(case: Case) -> int:
-        return 1 if case.once or args.quick else int(args.rounds)
+        return 1 if case.once or args.quick else int(args.rounds or case.rounds)
 
     for row in play(stage, together, rounds, args.seed, args.quick, tell):
-        console.print(
-            f"  {row.records:,} records, {row.lost} lost, {row.doubled} doubled, {row.out_of_order} out of order, "
-            f"longest pause {row.pause:.1f} s, {row.seconds:.0f} s: {'holds' if row.holds else 'DOES NOT HOLD'}",
-            highlight=False,
-        )
-        for text in (*row.troubles, *row.notes):
-            console.print(f"  {text}", highlight=False, markup=False)
+        _tell_of(console, row)
         yield row
+
+
+def _play_apart(console: Console, case: Apart) -> Row:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=BUILD) as directory:
+        row = cases_apart.play(case, Path(directory))
+    _tell_of(console, row)
+    return row
+
+
+def _tell_of(console: Console, row: Row) -> None:
+    console.print(
+        f"  {row.records:,} records, {row.lost} lost, {row.doubled} doubled, {row.out_of_order} out of order, "
+        f"longest pause {row.pause:.1f} s, {row.seconds:.0f} s: {'holds' if row.holds else 'DOES NOT HOLD'}",
+        highlight=False,
+    )
+    for text in (*row.troubles, *row.notes):
+        console.print(f"  {text}", highlight=False, markup=False)
 
 
 def _compare(console: Console, stage: Stage, mirror: str, args: argparse.Namespace) -> None:
@@ -102,10 +127,12 @@ def _compare(console: Console, stage: Stage, mirror: str, args: argparse.Namespa
 
 
 def _arguments() -> argparse.Namespace:
-    names = tuple(case.name for case in CASES)
+    names = tuple(case.name for case in ALL)
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("--only", type=_list(names), default=names, metavar="CASE,...", help="these cases (see --list)")
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="how often each fault happens (10)")
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="how often each fault happens (10 for kills of ours, 3)"
+    )
     parser.add_argument("--quick", action="store_true", help="the short form: few cases, one round, nothing written")
     parser.add_argument("--seed", type=int, default=1, help="another number, other moments and victims (1)")
     parser.add_argument("--no-java", action="store_true", help="leave out the comparison with the Java MirrorMakers")

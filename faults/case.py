@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from faults.judge import Count
 from faults.play import Play
@@ -22,6 +23,8 @@ class Case:
     processes: int = 2
     limit: float | None = None
     """Seconds that no partition may stand still for, if that is promised."""
+    rounds: int = 3
+    """How often it happens, unless the command says otherwise."""
     once: bool = False
     """Takes minutes or changes the group for good: one round, however many are asked for."""
     quick: bool = False
@@ -32,6 +35,18 @@ class Case:
     """The streams run on a Spark cluster instead of beside the driver."""
     exact: bool = True
     """If not, a Java MirrorMaker takes part, which goes by key: nothing may be lost, but records may come twice."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A case with clusters and a way of counting of its own; `run` fills the row."""
+
+    name: str
+    title: str
+    run: Callable[[Path, Row], None]
+    quick: bool = False
+    limit: float | None = None
+    exact: bool = True
 
 
 Tell = Callable[[Case, str], None]

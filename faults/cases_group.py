@@ -48,7 +48,7 @@ def take_over_from_java(play: Play) -> None:
 
 
 CASES = (
-    Case("grow-and-shrink", "two processes, then three, then one, each stopped in order", grow_and_shrink),
+    Case("grow-and-shrink", "two processes, then three, then one, each stopped in order", grow_and_shrink, once=True),
     Case(
         "java-leaves", "a Java MirrorMaker hands over to ours, in the same group", take_over_from_java, processes=0,
         once=True, exact=False,

@@ -63,9 +63,11 @@ def freeze_a_process(play: Play) -> None:
 
 
 CASES = (
-    Case("kill-process", "a mirror process is killed; another goes on", kill_a_process, limit=15, quick=True),
-    Case("kill-worker", "a stream's Python worker is killed", kill_a_worker, limit=10, quick=True),
-    Case("kill-jvm", "Spark's JVM is killed", kill_the_jvm),
+    Case(
+        "kill-process", "a mirror process is killed; another goes on", kill_a_process, rounds=10, limit=15, quick=True
+    ),
+    Case("kill-worker", "a stream's Python worker is killed", kill_a_worker, rounds=10, limit=10, quick=True),
+    Case("kill-jvm", "Spark's JVM is killed", kill_the_jvm, rounds=10),
     Case("kill-alone", "the only process is killed and started again at once", kill_the_only_process, processes=1),
     Case("freeze-process", "a mirror process is frozen, replaced, and wakes up", freeze_a_process, limit=15),
 )

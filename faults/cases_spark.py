@@ -22,7 +22,8 @@ CASES = (
         "an executor of a Spark cluster is killed",
         kill_an_executor,
         processes=1,
-        limit=15,
+        rounds=10,
+        limit=10,
         cluster=True,
     ),
 )

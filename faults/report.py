@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults import ROOT
-from faults.case import Case, Row
+from faults.case import Apart, Case, Row
 
 RESULTS = ROOT / "faults" / "results.jsonl"
 DOCUMENT = ROOT / "docs" / "reliability.md"
@@ -35,6 +35,7 @@ moments.
   part, they are looked for in all of them.)
 - **longest pause**: the longest time for which any partition stood still on the target while the source had more of it. Both
   sides are asked every 0.2 s. A time behind it is what is promised.
+- The last rows have clusters of their own; what they count is said in the remarks.
 - **verdict**: *holds* if every record is there once and in order, the group's committed lag came back to 0 within 30 s after
   the load ended, every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
 """
@@ -45,7 +46,7 @@ end both sides are compared as above.
 """
 
 
-def show(console: Console, cases: Sequence[Case], rows: Iterable[Row]) -> None:
+def show(console: Console, cases: Sequence[Case | Apart], rows: Iterable[Row]) -> None:
     """The table of this run."""
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(_HEAD):
@@ -65,7 +66,7 @@ def keep(kind: str, rows: Iterable[Row], rate: int) -> None:
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept.values()))
 
 
-def write_documentation(cases: Sequence[Case]) -> Path:
+def write_documentation(cases: Sequence[Case | Apart]) -> Path:
     """The whole document, made of the rows that are kept."""
     lines = _lines()
     rows = {line["case"]: line for line in lines if line["kind"] == "case"}
@@ -108,13 +109,13 @@ def _summary(lines: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _cells(case: Case, row: Row) -> tuple[str, ...]:
+def _cells(case: Case | Apart, row: Row) -> tuple[str, ...]:
     promised = f" (of {case.limit:g})" if case.limit is not None else ""
     counts = (row.rounds, row.records, row.lost, row.doubled, row.out_of_order)
     verdict = "holds" if row.holds else "does not hold"
     if row.holds and not case.exact:
         verdict = "holds (nothing lost)"
-    return (case.title, *map(_number, counts), f"{row.pause:.1f} s{promised}", verdict)
+    return (case.title, *map(_number, counts), f"{row.pause:.1f} s{promised}" if row.pause else "", verdict)
 
 
 def _number(value: Any) -> str:
