@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mirrormaker.stream.stream import Stream
 
 _BACKOFF = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between attempts at one partition; a failover takes a broker 0.1 to 2 s
+_TAKES_LONG = 4.0  # seconds for reading the target back, until it is spoken of
 _SCANS = 4  # target logs read back side by side for one source partition
 
 
@@ -287,8 +288,15 @@ class Cursor:
             raise Renumber(SAME_PLACE, "its message handler is not deterministic, so some records may be there twice")
         if unknown or ahead:
             self.state = "resuming"
-            await self._unless_released(self._read_back(unknown, ahead))
+            late = asyncio.get_running_loop().call_later(_TAKES_LONG, self._say_that_it_takes_long)
+            try:
+                await self._unless_released(self._read_back(unknown, ahead))
+            finally:
+                late.cancel()
             self.resumes += 1
+
+    def _say_that_it_takes_long(self) -> None:
+        self.note = "reading the target back takes long: has it enough replicas?"
 
     async def _read_back(self, unknown: list[Outlet], ahead: list[Outlet]) -> None:
         slots = asyncio.Semaphore(_SCANS)
@@ -298,7 +306,8 @@ class Cursor:
             async with slots:
                 found = None
                 if outlet in unknown:
-                    present, found = await read_back(target, outlet.topic, outlet.channel)
+                    present, found = await read_back(target, outlet.topic, outlet.channel, outlet.again)
+                    outlet.again = None
                     outlet.skip += present
                 if found is None and outlet in ahead:
                     found = await read_last(target, outlet.topic, self._cut(outlet))

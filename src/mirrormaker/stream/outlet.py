@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirrormaker.stream.sender import Sender
 
 _TOO_LARGE = 10
+_NOT_CONFIRMED = frozenset({7, 20})  # appended, but not on enough replicas in time
 # Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
 _BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
 _WHOLE_TOPIC = frozenset({17, 21, 29, 31, 43, 76})
@@ -46,7 +47,7 @@ class Outlet:
     """The hot path from a cursor to a sender; answers come back in the order of one connection."""
 
     __slots__ = (
-        "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to",
+        "again", "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to",
         "target_id", "topic",
     )  # fmt: skip
 
@@ -60,6 +61,7 @@ class Outlet:
         self.sent: deque[Entry] = deque()
         self.skip = 0  # records from the source that the target already holds
         self.skip_to: Found | None = None  # the last of them
+        self.again: bytes | None = None  # the batch that comes next, if the target may have it and has not confirmed it
         self.last_ack = time.monotonic()
         self.max_bytes = 1 << 62  # of a batch
 
@@ -106,7 +108,7 @@ class Outlet:
         except NumbersBroken as error:
             cursor.trouble(cursor.stops(entry.first, str(error), final=True))
         if not channel.in_trouble:
-            self.last_ack = time.monotonic()
+            self.last_ack, self.again = time.monotonic(), None
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()
@@ -114,9 +116,11 @@ class Outlet:
     def refused(self, error: Exception) -> None:
         """The oldest batch under way was not appended, as far as the broker says."""
         entry, cursor = self.sent.popleft(), self.cursor
+        number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
+        if number in _NOT_CONFIRMED and not self.channel.in_trouble and not entry.old:
+            self.again = bytes(entry.batch.data)
         entry.drop()
         self.channel.failed()
-        number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
         if number in _WHOLE_TOPIC:
             cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
         elif number not in _BAD_RECORD:

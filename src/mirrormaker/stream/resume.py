@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -11,7 +12,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
 from mirrormaker.stream.position import Cut, Identity
-from mirrormaker.wire import fetch
+from mirrormaker.wire import fetch, produce
 from mirrormaker.wire.batch import Batch, Batches, split
 from mirrormaker.wire.cluster import Cluster, raise_for
 from mirrormaker.wire.codec import BadFrame
@@ -21,6 +22,8 @@ from mirrormaker.wire.records import Records, unpack
 
 _SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
 _SCAN_UNPACKED = 1 << 30  # of the last batch found: our own, so no larger than what was sent
+_STUCK = 2.0  # seconds for which replicas may lag behind; more is a reason to look closer
+_AGAIN_MS = 1000  # how long a broker may hold such a request
 _POLL = 0.02  # seconds between looks at a high watermark that has not reached the log end
 
 
@@ -40,12 +43,17 @@ class Found:
         return cls(len(tail), crc32c(tail))
 
 
-async def read_back(target: Cluster, topic: str, channel: Channel) -> tuple[int, Found | None]:
-    """How many records after the cut the target already holds, and the last batch of them."""
+async def read_back(
+    target: Cluster, topic: str, channel: Channel, again: bytes | None = None
+) -> tuple[int, Found | None]:
+    """How many records after the cut the target already holds, and the last batch of them.
+
+    `again` is the batch that comes next, just as it was sent before: see `_replicated_end`.
+    """
     leader = target.leader(topic, channel.partition)
     if leader is None:
         raise LeaderNotAvailableError(f"{topic}-{channel.partition} has no leader on the target")
-    end = await _replicated_end(target, topic, channel.partition)
+    end = await _replicated_end(target, topic, channel.partition, again)
     if end < channel.offset:
         raise NumbersBroken(
             f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
@@ -112,12 +120,35 @@ async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -
     return []
 
 
-async def _replicated_end(target: Cluster, topic: str, partition: int) -> int:
-    """The leader's log end, once all of it is replicated: what lies beyond the high watermark may still vanish."""
+async def _replicated_end(target: Cluster, topic: str, partition: int, again: bytes | None) -> int:
+    """The leader's log end, once all of it is replicated: what lies beyond the high watermark may still vanish.
+
+    Under `min.insync.replicas` a leader of Kafka 4 does not move its high watermark; when enough replicas are there again because
+    the setting was lowered, it moves it only at the next append. So a batch of which it is not known whether it was appended
+    is sent once more: a broker answers it as the duplicate that it is, and looks at its high watermark.
+    """
     end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
+    began = time.monotonic()
     while await _offset(target, topic, partition, LATEST) < end:
         await asyncio.sleep(_POLL)
+        if again is not None and time.monotonic() - began > _STUCK:
+            await _send_again(target, topic, partition, again)
+            end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
+            began = time.monotonic()
     return end
+
+
+async def _send_again(target: Cluster, topic: str, partition: int, batch: bytes) -> None:
+    """Whatever the answer is, the log will tell."""
+    leader = target.leader(topic, partition)
+    if leader is None:
+        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+    connection = await target.connection(leader.leader, "scan")
+    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+    topics = [(topic, target.topics[topic].id, [(partition, memoryview(batch))])]
+    parts = produce.request(version, topics, acks=-1, timeout_ms=_AGAIN_MS)
+    answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
+    await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
 
 
 async def _offset(target: Cluster, topic: str, partition: int, when: int, replica: int = -1) -> int:
