@@ -113,7 +113,9 @@ class Stage:
         async def refresh(topics: object = None) -> None:
             return None
 
-        async def read_back(target: object, topic: str, channel: Channel) -> tuple[int, Found | None]:
+        async def read_back(
+            target: object, topic: str, channel: Channel, again: object = None
+        ) -> tuple[int, Found | None]:
             self.reads += 1
             return channel.resume([seen for seen in self.log if seen.last_offset >= channel.offset]), None
 

@@ -293,7 +293,7 @@ def consistent(world: World, position: Position) -> bool:
 async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = world.chance
 
-    async def read_back(target: object, topic: str, channel: Channel) -> tuple[int, Found | None]:
+    async def read_back(target: object, topic: str, channel: Channel, again: object = None) -> tuple[int, Found | None]:
         await asyncio.sleep(0)
         log = world.logs[channel.partition]
         ours = log.of(channel.identity, channel.offset)
