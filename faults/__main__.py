@@ -123,7 +123,7 @@ def _compare(console: Console, stage: Stage, mirror: str, args: argparse.Namespa
         highlight=False,
         markup=False,
     )
-    report.keep("java", [row], RATE)
+    report.keep("java", [row], java.RATE)
 
 
 def _arguments() -> argparse.Namespace:

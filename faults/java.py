@@ -18,6 +18,7 @@ from mirrormaker.embedded import owned
 
 MIRRORS = {"ours": "ours", "mm1": "Java MirrorMaker 3.9.2", "mm2": "MirrorMaker 2 (4.3.1)"}
 RECORDS = 400_000
+RATE = 4000
 KILLS = 4
 
 _QUIET = 15.0
@@ -34,7 +35,7 @@ _REPLICATED = {
 
 def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell: Callable[[str], None]) -> Row:
     """One process, killed at random moments and started again at once."""
-    play = Play(stage, f"java-{mirror}", stage.target)
+    play = Play(stage, f"java-{mirror}", stage.target, rate=RATE)
     row = Row(MIRRORS[mirror], KILLS)
     began = time.monotonic()
     process: subprocess.Popen[bytes] | None = None

@@ -18,7 +18,7 @@ from tests.mirror_process import MirrorProcess
 from faults import BUILD, ROOT
 from faults.family import send
 from faults.judge import Count, count, count_anywhere
-from faults.load import PARTITIONS, Load
+from faults.load import PARTITIONS, RATE, Load
 from faults.stage import Stage, revive, wait_until
 from faults.watch import Watch
 from mirrormaker.embedded import Cluster
@@ -46,6 +46,7 @@ class Play:
     quick: bool = False
     age: float = 0.0
     master: str | None = None
+    rate: int = RATE
     chance: random.Random = field(default_factory=random.Random)
     mirrors: list[MirrorProcess] = field(default_factory=list)
     first_record: float = 0.0
@@ -61,7 +62,7 @@ class Play:
         self.directory = self.stage.directory / self.topic
         self.directory.mkdir(parents=True)
         self.stage.create(self.topic, self.target)
-        self.load = Load(self.stage.source.bootstrap, self.topic, age=self.age)
+        self.load = Load(self.stage.source.bootstrap, self.topic, self.rate, self.age)
         self.watch = Watch(self.stage.source.bootstrap, self.target.bootstrap, self.topic)
 
     # -- mirrors

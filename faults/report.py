@@ -41,8 +41,8 @@ moments.
 """
 
 _OTHERS = """\
-One process mirrors the load, is killed at random moments, and is started again at once; all run with their defaults. In the
-end both sides are compared as above.
+One process mirrors a load of {rate:,} records a second, is killed at random moments, and is started again at once; all run
+with their defaults. In the end both sides are compared as above.
 """
 
 
@@ -83,7 +83,7 @@ def write_documentation(cases: Sequence[Case | Apart]) -> Path:
     java = [line for line in lines if line["kind"] == "java"]
     if java:
         parts.append("## The same kills, other mirrors\n")
-        parts.append(_OTHERS)
+        parts.append(_OTHERS.format(rate=max(line["rate"] for line in java)))
         found = [
             tuple(_number(line[key]) for key in ("case", "rounds", "records", "lost", "doubled", "out_of_order"))
             for line in java
@@ -91,7 +91,7 @@ def write_documentation(cases: Sequence[Case | Apart]) -> Path:
         parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *found]))
     if remarks:
         parts += ["## Remarks\n", "\n".join(remarks) + "\n"]
-    parts += ["## How it is counted\n", _HOW.format(rate=max(line["rate"] for line in lines))]
+    parts += ["## How it is counted\n", _HOW.format(rate=max(line["rate"] for line in lines if line["kind"] == "case"))]
     DOCUMENT.write_text("\n".join(parts))
     return DOCUMENT.relative_to(ROOT)
 
