@@ -43,6 +43,7 @@ Key = tuple[str, int]
 
 _NO_TOPIC, _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 3, 14, 15, 16
 _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE, _MEMBER_ID_REQUIRED, _FENCED = 22, 25, 27, 79, 82
+_UNSTABLE = 88  # a transaction on the offsets is about to end
 _ANOTHER_COORDINATOR = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours answers within a heartbeat
 _PAUSE = 0.2  # seconds before asking a coordinator again
@@ -84,11 +85,8 @@ class Membership:
         self.joined = False
         self.has_streams = False  # until then nothing is moved to us from others who have some
         self._member_id = ""
-        self._last_join = (
-            "",
-            -1,
-            "",
-        )  # member, generation, leader: of the last answer to a join, whether it led to a seat
+        # Member, generation and leader in the last answer to a join, whether it led to a seat or not.
+        self._last_join = ("", -1, "")
         self._broken = False  # since the last seat a generation went by in which others may have had what was ours
         self._heard = -1e9  # when the last request was sent that the coordinator answered as to a member
         self._coordinator: int | None = None
@@ -305,7 +303,8 @@ class Membership:
                 OffsetFetchRequest(group_id=self.group, topics=None, require_stable=True), newest=7
             )
             codes = {answer.error_code or 0} | {p.error_code for t in answer.topics for p in t.partitions}
-            if codes & _ANOTHER_COORDINATOR or 88 in codes:  # 88: a transaction on the offsets is about to end
+            if codes & _ANOTHER_COORDINATOR or _UNSTABLE in codes:
+                self._coordinator = None
                 await asyncio.sleep(_PAUSE)
                 continue
             self._check(max(codes), "reading committed offsets", None)
