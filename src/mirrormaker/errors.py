@@ -20,6 +20,8 @@ class ClusterError(MirrorError):
 class Unanswered(ClusterError):
     """A cluster that does not answer for now: whoever can wait asks again."""
 
+    topic = ""  # for which it does not answer
+
 
 class LedgerError(MirrorError):
     """The group's committed positions do not fit this mirror."""

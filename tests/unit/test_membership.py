@@ -83,9 +83,12 @@ def test_a_round_that_comes_to_nothing_is_no_gap_under_a_leader_of_ours() -> Non
     assert found == [False, None, True]
 
 
-@pytest.mark.parametrize("ours, leader", [(False, "other"), (True, "a third")])
-def test_a_round_that_comes_to_nothing_is_a_gap_under_any_other(ours: bool, leader: str) -> None:
-    _, found = play((joined(5), synced(0, ours=ours)), (joined(6, leader), synced(error=27)), (joined(7), synced(0)))
+@pytest.mark.parametrize(
+    "ours, leader, last", [(False, "other", "other"), (True, "a third", "other"), (True, "3", "3")]
+)
+def test_a_round_that_comes_to_nothing_is_a_gap_under_any_other(ours: bool, leader: str, last: str) -> None:
+    first, failed = (joined(5), synced(0, ours=ours)), (joined(6, leader), synced(error=27))
+    _, found = play(first, failed, (joined(7, last), synced(0)))
     assert found == [False, None, False]
 
 

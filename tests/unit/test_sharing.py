@@ -132,3 +132,16 @@ def test_those_who_have_all_just_started_share_at_once() -> None:
     topics = frozenset({"orders"})
     shares = share({"a": Member(topics, 0), "b": Member(topics, 0)}, {"orders": 4})
     assert sorted(map(len, shares.values())) == [2, 2]
+
+
+@given(groups(alike=True), st.data())
+def test_one_that_has_waited_too_long_for_its_streams_loses_all_to_others(
+    group: tuple[Group, dict[str, int]], data: st.DataObject
+) -> None:
+    members, counts = group
+    before = settled(members, counts)
+    late = data.draw(st.sampled_from(sorted(before)))
+    if len(before) > 1:
+        after = settled({**before, late: replace(before[late], streams=-1)}, counts, 10)
+        assert not after[late].held
+        assert set().union(*(member.held for member in after.values())) == everything(counts)

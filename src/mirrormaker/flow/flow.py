@@ -50,6 +50,7 @@ _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _EPOCHS = itertools.count(1)
 NOBODY = Identity(-1, -1)  # of a partition that has nowhere to go
+_LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 _BROKER = 4  # the resource type of DescribeConfigs
@@ -109,7 +110,10 @@ class Flow:
         self._assigned = asyncio.Event()
         self._assigned_at = 0.0
         self._taking: set[Key] = set()  # what was assigned and is not yet held
+        self._counts: dict[str, int] = {}  # partitions of each chosen topic, as the group has shared them
         self._leaderless: set[Key] = set()  # that was spoken of
+        self._from_first: set[Key] = set()  # assigned at a group's first start, and not yet begun
+        self._later: asyncio.TimerHandle | None = None
         self._stop = asyncio.Event()
         self._commit_now = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -188,7 +192,7 @@ class Flow:
     async def _read_expiration(self) -> None:
         """How old records must be for the target to forget who wrote them; the default where it does not tell."""
         ask = DescribeConfigsRequest.DescribeConfigsResource
-        broker = min(self.target.brokers)
+        broker = min(self.target.brokers, default=0)
         resource = ask(
             resource_type=_BROKER, resource_name=str(broker), configuration_keys=["producer.id.expiration.ms"]
         )
@@ -202,7 +206,6 @@ class Flow:
     async def _look(self) -> None:
         """Which topics there are, and their counterparts on the target."""
         judge = await self.wiring.judge()
-        known = {t.name: len(t.partitions) for t in self.source.topics.values()}
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
@@ -211,8 +214,10 @@ class Flow:
             self.say(line)
         self._numbers.see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
-        if any(known.get(t.name, len(t.partitions)) != len(t.partitions) for t in chosen):
+        counts = {t.name: len(t.partitions) for t in chosen}
+        if any(self._counts.get(topic, count) != count for topic, count in counts.items()):
             self.membership.rebalance()
+        self._counts = counts
         self._try_refused_again()
 
     async def _keep_looking(self) -> None:
@@ -246,8 +251,10 @@ class Flow:
 
     def _after_joining(self, has_been_there: bool) -> None:
         """What we hold, or are about to take up, counts only if nobody else can have had it since."""
+        seat = self.membership.seat
         for holding in self.roster:
-            holding.outdated |= not has_been_there
+            gone = not seat.two_rounds and holding.position.key not in seat.assigned
+            holding.outdated |= gone or not has_been_there
         self._taking &= self.membership.seat.assigned if has_been_there else set()
         self._assigned_at = time.monotonic()
         self._assigned.set()
@@ -293,6 +300,8 @@ class Flow:
         with contextlib.suppress(*_PASSING):
             await self._commit()
         for key in keys:
+            if key not in self.roster.holdings:
+                continue
             holding = self.roster.holdings.pop(key)
             self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
 
@@ -306,12 +315,14 @@ class Flow:
         if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in self._taking):
             await self.patiently(self._look)  # assigned by a leader who knows more than we do
         committed = await self.patiently(self.membership.committed)
-        first_start = self.first_start is None and not committed
         if self.first_start is None:
-            self.first_start = first_start
+            self.first_start = not committed
+            self._from_first = set() if committed else set(self._taking)
         await self.patiently(lambda: self._grow_as_before(committed))
-        mirrored = self._that_can_be({key for key in self._taking if self._can_begin(key, key in committed)})
-        old, new = await self.patiently(lambda: self.opening.positions(mirrored, committed, first_start))
+        found = await self._open_all(committed)
+        if found is None:
+            return set()
+        old, new = found
         for position in [*old, *new]:
             fits(
                 position
@@ -322,23 +333,52 @@ class Flow:
             for position in positions:
                 if position.key in self._taking:
                     self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
-        return self._taking & self.roster.holdings.keys()
+        taken = self._taking & self.roster.holdings.keys()
+        self._from_first -= taken
+        return taken
 
-    def _can_begin(self, key: Key, is_committed: bool) -> bool:
+    async def _open_all(self, committed: dict[Key, tuple[int, str]]) -> tuple[list[Position], list[Position]] | None:
+        """Positions of what is being taken up; None if the group has moved on before all was known."""
+        while True:
+            able = self._that_can_be({key for key in self._taking if self._can_begin(key, committed)})
+            at_first = able & self._from_first  # only for these the settings say where to begin
+            if at_first and at_first != able:
+                able = at_first
+                self._look_again_at_assignments()
+            try:
+                return await self.opening.positions(able, committed, bool(at_first))
+            except _PASSING as error:
+                if isinstance(error, Unanswered):  # its topic waits until all its leaders are there
+                    self.say(f"waiting: {error}")
+                    self._leaderless |= {key for key in self._taking if key[0] == error.topic}
+                with contextlib.suppress(*_PASSING):
+                    await self.source.refresh()
+                    await self.target.refresh()
+            if self._assigned.is_set():
+                return None
+
+    def _can_begin(self, key: Key, committed: dict[Key, tuple[int, str]]) -> bool:
         """Where a partition begins is asked of its leaders; one that has none must not keep the others waiting."""
         topic, partition = key
         if topic not in self.source.topics or topic not in self.target.topics:
             return False  # it was deleted a moment ago
-        if is_committed:
-            return True
+        known = unpack(*key, *committed[key]) if key in committed else None
+        if known is not None and known.target_cluster == self.target.id and key not in self._leaderless:
+            return True  # the ledger tells, or so it seems
         there = self.target.topics[topic].partitions
         if self.source.leader(topic, partition) and all(self.target.leader(topic, p) for p in there):
+            self._leaderless.discard(key)
             return True
         if key not in self._leaderless:
             self._leaderless.add(key)
             self.say(f"waiting: {topic}-{partition} has no leader, so nobody can tell where it begins")
-        asyncio.get_running_loop().call_later(_LOOK_EVERY, self._assigned.set)
+        self._look_again_at_assignments()
         return False
+
+    def _look_again_at_assignments(self) -> None:
+        """In a while: some of what is assigned could not be taken up."""
+        if self._later is None or self._later.when() < asyncio.get_running_loop().time():
+            self._later = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._assigned.set)
 
     async def _see_what_is_gone(self, positions: list[Position]) -> None:
         """For the summary; the stream that comes upon it will know what exactly is lost."""
@@ -419,6 +459,8 @@ class Flow:
         for second in itertools.count(1):
             await asyncio.sleep(1)
             self.roster.tick()
+            if second == _LATE_AFTER:
+                self.membership.be_late()
             if second % _WEIGH_EVERY == 0:
                 self.roster.even_out(_WEIGH_EVERY)
             if self.options.exit_when_caught_up:
@@ -443,6 +485,9 @@ class Flow:
             return False
         if not self.roster.holdings and self.membership.topics:  # others have all: or they are just letting go
             return time.monotonic() - self._assigned_at > _WEIGH_EVERY
+        missing = self.membership.seat.assigned - self.roster.holdings.keys()
+        if any(topic in self.source.topics for topic, _ in missing):
+            return False
         return all(holding.is_done for holding in self.roster)
 
     async def _keep_committing(self) -> None:

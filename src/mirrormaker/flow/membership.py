@@ -63,6 +63,7 @@ class Seat:
     claimed: frozenset[Key] = field(default_factory=frozenset)  # what we said that we have when we joined
     # A leader of ours: what was claimed and not assigned belongs to nobody until we have let go of it and joined again.
     two_rounds: bool = False
+    leader: str = ""
 
     @property
     def has_to_go(self) -> frozenset[Key]:
@@ -84,6 +85,7 @@ class Membership:
         self.seat = Seat()
         self.joined = False
         self.has_streams = False  # until then nothing is moved to us from others who have some
+        self._is_late = False
         self._member_id = ""
         # Member, generation and leader in the last answer to a join, whether it led to a seat or not.
         self._last_join = ("", -1, "")
@@ -141,6 +143,16 @@ class Membership:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._rejoin.wait(), self.settings.heartbeat_interval_ms / 1000)
 
+    @property
+    def _weight(self) -> int:
+        return self.streams if self.has_streams else -1 if self._is_late else 0
+
+    def be_late(self) -> None:
+        """No stream has come for long: what we hold is better with others, if there are any."""
+        if not self.has_streams:
+            self._is_late = True
+            self._rejoin.set()
+
     def arrive(self) -> None:
         """The first streams are there: now we can take our share of what others have."""
         if not self.has_streams:
@@ -166,7 +178,7 @@ class Membership:
         subscription = ConsumerProtocolSubscription(
             version=1,
             topics=sorted(self.topics),
-            user_data=card(self.streams if self.has_streams else 0, before.generation if claimed else -1),
+            user_data=card(self._weight, before.generation if claimed else -1),
             owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(_by_topic(claimed).items())],
         ).encode()
         request = JoinGroupRequest(
@@ -206,7 +218,7 @@ class Membership:
         share = ConsumerProtocolAssignment.decode(bytes(sync.assignment)) if sync.assignment else None
         assigned = frozenset((t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions)
         two_rounds = share is not None and share.user_data == AGAIN
-        self.seat = Seat(member, generation, assigned, claimed, two_rounds)
+        self.seat = Seat(member, generation, assigned, claimed, two_rounds, answer.leader)
         self._heard = max(asked, self._heard)
         self.joined = True
         unbroken, self._broken = not self._broken, False
@@ -220,7 +232,7 @@ class Membership:
         last_member, last_generation, last_leader = self._last_join
         follows = member == last_member and generation in (last_generation, last_generation + 1)
         seated = before.generation == last_generation
-        self._broken |= not follows or not (seated or (before.two_rounds and leader == last_leader))
+        self._broken |= not follows or not (seated or (before.two_rounds and last_leader == before.leader))
         self._last_join = (member, generation, leader)
         self._member_id = member
 

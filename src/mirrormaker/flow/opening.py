@@ -26,7 +26,7 @@ from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
 Key = tuple[str, int]
 Say = Callable[[str], None]
 
-_RETRIES = 100  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
+_RETRIES = 50  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
 _AT_ONCE = 50  # identities asked for side by side
 
 
@@ -257,8 +257,9 @@ class Opening:
         end = (await offsets(self.source, [key], LATEST))[key]
         reached = position.offset + there_already(position)
         agreed = await end_of_epoch(self.source, position)
-        agreed = min(end, reached if agreed is None else agreed)
-        if agreed < reached:
+        # Behind the position another leader may have gone on in the same way: what is there will be compared.
+        if (agreed is not None and agreed < position.offset) or end < reached:
+            agreed = min(end, position.offset if agreed is None else agreed)
             return agreed, 0, cut_back(position, agreed)
         at = max(start, position.offset)
         if reached >= at:
@@ -303,7 +304,9 @@ async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committ
             await asyncio.sleep(0.2)
             await cluster.refresh({topic for topic, _ in wanted})
     topic, partition = min(wanted)
-    raise Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
+    unanswered = Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
+    unanswered.topic = topic
+    raise unanswered
 
 
 async def new_identity(target: Cluster) -> Identity:

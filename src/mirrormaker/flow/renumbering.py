@@ -104,5 +104,7 @@ class Renumbering:
             holding
         ):  # otherwise it belongs to another process by now, and so does its place in the ledger
             await self.flow.membership.commit(rows([position]))
+            if position.offset < holding.position.offset:  # another log under the same name: other ends
+                holding.goal, holding.end = None, -1
             holding.position = holding.committed = position
             holding.clean = True

@@ -154,6 +154,8 @@ class Roster:
             holding = self.holdings.get((part["topic"], part["partition"]))
             if holding is not None and holding.given and holding.tenancy == part["tenancy"]:
                 self._note(holding, part)
+            elif holding is None or not holding.given:  # nobody has asked for it, or no longer
+                self.desk.order(self.flow, stream, release=[(part["topic"], part["partition"])])
         for part in message["finished"]:
             holding = self.holdings.get((part["topic"], part["partition"]))
             if holding is None or (holding.stream, holding.given) != (stream, True):

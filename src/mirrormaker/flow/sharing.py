@@ -30,7 +30,9 @@ class Member:
     """One member of the group, as far as sharing is concerned."""
 
     topics: frozenset[str]
-    streams: int = 1  # 0: it has only just started, and gets nothing as long as there are others
+    streams: int = (
+        1  # 0: it has only just started, and gets nothing as long as there are others; -1: it has waited too long
+    )
     held: frozenset[Key] = field(default_factory=frozenset)
     generation: int = -1  # in which it was given what it holds
 
@@ -45,13 +47,13 @@ def read_card(data: bytes) -> tuple[int, int]:
     if len(data) < _CARD.size:
         return 1, -1
     mark, _, streams, generation = _CARD.unpack_from(data)
-    return (max(0, streams), generation) if mark == _MARK else (1, -1)
+    return (max(-1, streams), generation) if mark == _MARK else (1, -1)
 
 
 def share(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, set[Key]]:
     """What each member has from now on. What has to move between two of them is in nobody's share yet."""
     held = _holders(members, counts)
-    if not any(member.streams for member in members.values()):
+    if not any(member.streams > 0 for member in members.values()):
         members = {name: replace(member, streams=1) for name, member in members.items()}
     piles = {name: _Pile(member) for name, member in members.items()}
     for key, name in held.items():
@@ -86,9 +88,9 @@ class _Pile:
         self._largest: list[tuple[int, str]] = []  # a heap of (-partitions, topic), with outdated entries among them
 
     def load(self, more: int = 0) -> float:
-        """Partitions per stream. Without streams: what one has it keeps for now, but it takes nothing more."""
-        if not self.streams:
-            return math.inf if more else 0.0
+        """Partitions per stream. Without streams one takes nothing more; what it has, it keeps for a while."""
+        if self.streams <= 0:
+            return math.inf if more or (self.streams < 0 and self.size) else 0.0
         return (self.size + more) / self.streams
 
     def add(self, key: Key) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mirrormaker.stream.stream import Stream
 
 _BACKOFF = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between attempts at one partition; a failover takes a broker 0.1 to 2 s
+_HOUR_MS = 3_600_000  # before identities expire, to be on the safe side
 _TAKES_LONG = 4.0  # seconds for reading the target back, until it is spoken of
 _SCANS = 4  # target logs read back side by side for one source partition
 
@@ -134,6 +135,10 @@ class Cursor:
     def accept(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         self._intake.accept(fetched, aborted, frame)
 
+    def old_before(self) -> float:
+        """Records from before that (milliseconds) are so old by now that a broker may forget who wrote them."""
+        return time.time() * 1000 - (self.stream.work.identity_expiration_ms - _HOUR_MS)
+
     def doubt_after(self, seconds: float) -> None:
         """A target partition that was quiet for so long may be led by a broker that has forgotten us."""
         before = time.monotonic() - seconds
@@ -218,11 +223,11 @@ class Cursor:
                 if isinstance(error, Undeliverable):
                     error = self._refused or error
                 if await self._can_end_with(error):
-                    self._stop(error)
+                    self.refuse(error)
                     return
                 await self._pause(_BACKOFF[-1])
             except (NumbersBroken, CorruptBatch) as error:
-                self._stop(self.stops(self.offset, f"reading the target back: {error}", final=True))
+                self.refuse(self.stops(self.offset, f"reading the target back: {error}", final=True))
                 return
             except Split:
                 await self._drain()
@@ -238,7 +243,7 @@ class Cursor:
             except Exception as error:  # a mistake of ours must not end in silence
                 traceback.print_exc()
                 await self._drain()
-                self._stop(self.stops(self.offset, f"unexpected {type(error).__name__}: {error}"))
+                self.refuse(self.stops(self.offset, f"unexpected {type(error).__name__}: {error}"))
                 return
 
     async def _can_end_with(self, error: Exception) -> bool:
@@ -306,7 +311,7 @@ class Cursor:
             async with slots:
                 found = None
                 if outlet in unknown:
-                    present, found = await read_back(target, outlet.topic, outlet.channel, outlet.again)
+                    present, found = await read_back(target, outlet.topic, outlet.channel, outlet.unconfirmed())
                     outlet.again = None
                     outlet.skip += present
                 if found is None and outlet in ahead:
@@ -336,7 +341,8 @@ class Cursor:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._released.wait(), seconds)
 
-    def _stop(self, why: Exception) -> None:
+    def refuse(self, why: Exception) -> None:
+        """Come to an end without having been asked to."""
         self.state, self.note = "stopped", str(why)
         self.done.set_result(why)
 

@@ -13,7 +13,7 @@ from mirrormaker.stream.buffer import Frame
 from mirrormaker.stream.identity import SEQUENCES, Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity
 from mirrormaker.stream.progress import Unit
-from mirrormaker.stream.resume import Found
+from mirrormaker.stream.resume import Again, Found
 from mirrormaker.stream.trouble import Split, describe
 from mirrormaker.wire.batch import Batch
 
@@ -61,12 +61,18 @@ class Outlet:
         self.sent: deque[Entry] = deque()
         self.skip = 0  # records from the source that the target already holds
         self.skip_to: Found | None = None  # the last of them
-        self.again: bytes | None = None  # the batch that comes next, if the target may have it and has not confirmed it
+        self.again: Again | None = None  # the batch that comes next, if the target may have it and has not confirmed it
         self.last_ack = time.monotonic()
         self.max_bytes = 1 << 62  # of a batch
 
     def __repr__(self) -> str:
         return f"{self.cursor} -> {self.topic}-{self.partition}"
+
+    def unconfirmed(self) -> Again | None:
+        """The batch that may be sent again as it was, while the leader cannot have forgotten who wrote it."""
+        if self.again is not None and self.again.max_timestamp < self.cursor.old_before():
+            self.again = None
+        return self.again
 
     def restart(self, identity: Identity, cut: Cut) -> None:
         """Begin again at the cut, with nothing known of the target."""
@@ -118,7 +124,7 @@ class Outlet:
         entry, cursor = self.sent.popleft(), self.cursor
         number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
         if number in _NOT_CONFIRMED and not self.channel.in_trouble and not entry.old:
-            self.again = bytes(entry.batch.data)
+            self.again = Again(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
         entry.drop()
         self.channel.failed()
         if number in _WHOLE_TOPIC:

@@ -27,7 +27,6 @@ from mirrormaker.wire.varints import BadVarint, Ints
 if TYPE_CHECKING:
     from mirrormaker.stream.cursor import Cursor
 
-_HOUR_MS = 3_600_000  # a margin: brokers look for expired identities only now and then
 
 FAILS_ONLY_NOW = "a record cannot be delivered that was delivered before, so some records are sent again"
 NOT_THE_SAME = "the source is not what was mirrored (compacted or truncated since), so some records are sent again"
@@ -56,9 +55,8 @@ class Repack:
 
     def look_at_the_clock(self) -> None:
         """Which records are so old by now that a broker may forget who wrote them?"""
-        expiration = self.cursor.stream.work.identity_expiration_ms - _HOUR_MS
-        self._old_before = time.time() * 1000 - expiration
-        self.cursor.doubt_after(expiration / 1000)
+        self._old_before = self.cursor.old_before()
+        self.cursor.doubt_after(time.time() - self._old_before / 1000)
 
     def is_old(self, max_timestamp: int) -> bool:
         """May a broker forget who wrote this? Then nothing goes out while another sender's requests may be under way."""

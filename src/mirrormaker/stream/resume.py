@@ -7,7 +7,12 @@ import time
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from kafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError, OffsetOutOfRangeError
+from kafka.errors import (
+    LeaderNotAvailableError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
+)
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
@@ -43,13 +48,19 @@ class Found:
         return cls(len(tail), crc32c(tail))
 
 
-async def read_back(
-    target: Cluster, topic: str, channel: Channel, again: bytes | None = None
-) -> tuple[int, Found | None]:
-    """How many records after the cut the target already holds, and the last batch of them.
+@dataclass(frozen=True)
+class Again:
+    """The batch that comes next, just as it was sent before: it is not known whether it was appended."""
 
-    `again` is the batch that comes next, just as it was sent before: see `_replicated_end`.
-    """
+    data: bytes
+    topic_id: bytes
+    max_timestamp: int
+
+
+async def read_back(
+    target: Cluster, topic: str, channel: Channel, again: Again | None = None
+) -> tuple[int, Found | None]:
+    """How many records after the cut the target already holds, and the last batch of them."""
     leader = target.leader(topic, channel.partition)
     if leader is None:
         raise LeaderNotAvailableError(f"{topic}-{channel.partition} has no leader on the target")
@@ -120,7 +131,7 @@ async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -
     return []
 
 
-async def _replicated_end(target: Cluster, topic: str, partition: int, again: bytes | None) -> int:
+async def _replicated_end(target: Cluster, topic: str, partition: int, again: Again | None) -> int:
     """The leader's log end, once all of it is replicated: what lies beyond the high watermark may still vanish.
 
     Under `min.insync.replicas` a leader of Kafka 4 does not move its high watermark; when enough replicas are there again because
@@ -133,19 +144,18 @@ async def _replicated_end(target: Cluster, topic: str, partition: int, again: by
         await asyncio.sleep(_POLL)
         if again is not None and time.monotonic() - began > _STUCK:
             await _send_again(target, topic, partition, again)
-            end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
-            began = time.monotonic()
+            raise NotEnoughReplicasError("what the target holds is not on enough replicas yet")
     return end
 
 
-async def _send_again(target: Cluster, topic: str, partition: int, batch: bytes) -> None:
-    """Whatever the answer is, the log will tell."""
+async def _send_again(target: Cluster, topic: str, partition: int, again: Again) -> None:
+    """Under the lease, as everything that is sent. Whatever the answer is, the log will tell."""
     leader = target.leader(topic, partition)
     if leader is None:
         raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
-    connection = await target.connection(leader.leader, "scan")
+    connection = await target.connection(leader.leader, "produce-again")
     version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
-    topics = [(topic, target.topics[topic].id, [(partition, memoryview(batch))])]
+    topics = [(topic, again.topic_id, [(partition, memoryview(again.data))])]
     parts = produce.request(version, topics, acks=-1, timeout_ms=_AGAIN_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
     await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)

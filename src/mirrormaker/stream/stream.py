@@ -130,9 +130,10 @@ class Stream:
                     self._take(Given(Position.from_json(given["position"]), given["clean"], given["tenancy"]))
                 for topic, partition in order.get("release", ()):
                     cursor = self.cursors.get((topic, partition))
+                    waiting = self._next.pop((topic, partition), None)
                     if cursor is not None:
                         cursor.release()
-                    else:
+                    if cursor is None or waiting is not None:
                         self._finished.append({"topic": topic, "partition": partition, "unknown": True})
                         self._report_now.set()
                 if order.get("stop"):
@@ -194,9 +195,7 @@ class Stream:
 
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
-        if self._no_handler:
-            cursor.trouble(cursor.stops(cursor.offset, self._no_handler))
-        while not cursor.is_released and not self._knows(cursor):
+        while not (cursor.is_released or self._no_handler or self._knows(cursor)):
             try:
                 await self.refresh_source()
                 await self.refresh_target()
@@ -207,7 +206,10 @@ class Stream:
             if not self._knows(cursor):
                 cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
                 await asyncio.sleep(0.2)
-        await cursor.run()
+        if self._no_handler:  # without it, records would go out that nobody has handled
+            cursor.refuse(cursor.stops(cursor.offset, self._no_handler))
+        else:
+            await cursor.run()
         why = cursor.done.result()
         end: dict[str, Any] = {
             "topic": cursor.topic,
