@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,8 @@ def overtaken(source: Cluster, target: Cluster, directory: Path, kind: str = "pl
     first = _end(source, topic)
     write(source, topic, _BEFORE, _AFTER)
     if kind == "compacted":
-        write(source, topic, _BEFORE + _AFTER, _KEYS)  # a new segment, so that the last one can be cleaned
+        time.sleep(1)  # longer than segment.ms: the next record then closes the segment, and it can be cleaned
+        write(source, topic, _BEFORE + _AFTER, _KEYS)
         wait_until(
             "the log is compacted", lambda: len(_from(source, topic, first)) < _end(source, topic) - first, _SOON
         )
