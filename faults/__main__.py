@@ -131,7 +131,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("--only", type=_list(names), default=names, metavar="CASE,...", help="these cases (see --list)")
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="how often each fault happens (10 for kills of ours, 3)"
+        "--rounds", type=int, metavar="N", help="how often each fault happens (10 for kills of ours, 2)"
     )
     parser.add_argument("--quick", action="store_true", help="the short form: few cases, one round, nothing written")
     parser.add_argument("--seed", type=int, default=1, help="another number, other moments and victims (1)")

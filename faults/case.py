@@ -23,7 +23,7 @@ class Case:
     processes: int = 2
     limit: float | None = None
     """Seconds that no partition may stand still for, if that is promised."""
-    rounds: int = 3
+    rounds: int = 2
     """How often it happens, unless the command says otherwise."""
     once: bool = False
     """Takes minutes or changes the group for good: one round, however many are asked for."""

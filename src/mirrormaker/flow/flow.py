@@ -476,8 +476,10 @@ class Flow:
                 read_committed = self.settings.read_committed
                 ends = await list_offsets(self.source, without, LATEST, read_committed=read_committed)
                 for key, end in ends.items():
-                    if isinstance(end, int) and key in self.roster.holdings:
-                        self.roster.holdings[key].goal = self.roster.holdings[key].end = end
+                    holding = self.roster.holdings.get(key)
+                    # A source that ends before our position was cut back: its stream will find that out first.
+                    if holding is not None and isinstance(end, int) and end >= holding.position.offset:
+                        holding.goal = holding.end = end
 
     def _is_done(self) -> bool:
         """Are all goals reached, and is nobody about to hand us more?"""

@@ -231,7 +231,7 @@ def target_settings(properties: Properties) -> TargetSettings:
         endpoint=file.endpoint("mirrormaker"),
         acks=-1 if acks in ("all", "-1") else 1,
         max_in_flight=min(5, in_flight),
-        max_request_bytes=file.number("max.request.size", 1 << 20, 1024),
+        max_request_bytes=file.number("max.request.size", 8 << 20, 1024),
         buffer_bytes=file.number("buffer.memory", 32 << 20, 1 << 20, 2**31 - 1),
         batch_bytes=max(1024, file.number("batch.size", DEFAULT_BATCH)),
         linger=file.number("linger.ms", 0) / 1000,

@@ -184,6 +184,9 @@ class Fetcher:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
             deliveries.append((cursor, cursor.lap, found, list(part.aborted)))
+            if cursor in self.cursors:  # brokers fill their answers from the front: whoever got something asks last
+                del self.cursors[cursor]
+                self.cursors[cursor] = None
         return deliveries
 
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
