@@ -50,7 +50,7 @@ def test_a_killed_executor_costs_seconds(
         assert f"on Spark at {spark.master}" in mirror.text
         os.kill(spark.executors()[0], signal.SIGKILL)
         write(source, topic_name, 400, PARTITIONS, start=400)
-        wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=10)
+        wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=20)
         family = mirror.descendants()
         assert mirror.stop() == 0, mirror.text
         wait_until_gone(family)
