@@ -135,11 +135,14 @@ def cut_back(source: Cluster, target: Cluster, directory: Path, after: int, stop
             follower.start()
             wait_until("the old replica leads", lambda: _state(source, topic).leader == follower.id, _SOON)
             _write(source, topic, _BEFORE + _DELETED, after)
-            if stopped:
+            if stopped:  # it must not take a source that ends before its position for one that it has caught up with
+                mirror.options = (*mirror.options, "--exit.when.caught.up")
                 mirror.start()
+                _exits_well(mirror)
             total = _BEFORE + _DELETED + after
             wait_until("the rest is mirrored", lambda: _end(target, topic) >= total, _SOON)
-            mirror.stop()
+            if not stopped:
+                mirror.stop()
     finally:
         for broker in (leader, follower):
             broker.start()
