@@ -40,9 +40,11 @@ def main() -> int:
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
-    rows = _on_stage(console, cases, args) if cases else []
+    if args.java:
+        cases = []
+    rows = _on_stage(console, cases, args) if cases or args.java else []
     for apart in cases_apart.CASES:
-        if apart.name in args.only and not args.quick:
+        if apart.name in args.only and not args.quick and not args.java:
             console.print(f"{apart.name}: {apart.title}", highlight=False)
             rows.append(_play_apart(console, apart))
             report.keep("case", rows[-1:], RATE)
@@ -50,7 +52,7 @@ def main() -> int:
     if not args.quick:
         console.print(f"Written: {report.write_documentation(ALL)}", highlight=False)
     console.print(f"{time.monotonic() - began:.0f} s in all", highlight=False)
-    return 0 if rows and all(row.holds for row in rows) else 1
+    return 0 if (rows or args.java) and all(row.holds for row in rows) else 1
 
 
 def _on_stage(console: Console, cases: list[Case], args: argparse.Namespace) -> list[Row]:
@@ -63,8 +65,8 @@ def _on_stage(console: Console, cases: list[Case], args: argparse.Namespace) -> 
                 rows.append(row)
                 if not args.quick:
                     report.keep("case", [row], RATE)
-        if not args.quick and not args.no_java and len(cases) == len(CASES):
-            for mirror in java.MIRRORS:
+        if not args.quick and not args.no_java and len(cases) in (0, len(CASES)):
+            for mirror in args.java or java.MIRRORS:
                 _compare(console, stage, mirror, args)
     return rows
 
@@ -136,6 +138,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the short form: few cases, one round, nothing written")
     parser.add_argument("--seed", type=int, default=1, help="another number, other moments and victims (1)")
     parser.add_argument("--no-java", action="store_true", help="leave out the comparison with the Java MirrorMakers")
+    mirrors = tuple(java.MIRRORS)
+    parser.add_argument(
+        "--java",
+        type=_list(mirrors),
+        metavar="MIRROR,...",
+        help=f"only the comparison, with these: {', '.join(mirrors)}",
+    )
     parser.add_argument("--list", action="store_true", help="name the cases")
     return parser.parse_args()
 

@@ -46,8 +46,12 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
             play.watch.start()
             process = _start(mirror)(play.job(), log)
             for kill in range(1, KILLS + 1):
+                reached = sum(play.watch.target)
                 moment = int(records * (kill - 1 + chance.uniform(0.3, 0.9)) / KILLS)
                 _wait_for_record(play, moment)
+                # A mirror that is killed before it has begun doubles nothing, and proves nothing.
+                _wait_until_at_work(play, reached)
+                time.sleep(chance.uniform(0, 3))
                 tell(f"kill {kill} of {KILLS}")
                 owned.end(process, signal.SIGKILL)
                 process = _start(mirror)(play.job(), log)
@@ -72,6 +76,10 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
 
 def _wait_for_record(play: Play, number: int) -> None:
     wait_until(f"record {number} of the load", lambda: play.load.sent >= number, 600)
+
+
+def _wait_until_at_work(play: Play, reached: int) -> None:
+    wait_until("the mirror is at work", lambda: sum(play.watch.target) > reached, _DONE)
 
 
 def _start(mirror: str) -> Callable[[Job, IO[bytes]], subprocess.Popen[bytes]]:
