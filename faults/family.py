@@ -7,16 +7,17 @@ import os
 import re
 import signal
 import subprocess
-from pathlib import Path
 
-from tests.mirror_process import MirrorProcess, command
+from tests.mirror_process import MirrorProcess
+
+from mirrormaker.embedded.family import command, parents
 
 
 def workers(mirror: MirrorProcess) -> list[int]:
     """The streams' Python workers: forks of the daemon that Spark's JVM starts."""
     family = mirror.descendants()
-    parents = {pid: _parent(pid) for pid in family}
-    return [pid for pid, text in family.items() if "daemon" in text and "daemon" in family.get(parents[pid], "")]
+    parent = parents()
+    return [pid for pid, text in family.items() if "daemon" in text and "daemon" in family.get(parent.get(pid, 0), "")]
 
 
 def jvm(mirror: MirrorProcess) -> int:
@@ -38,10 +39,3 @@ def send(family: dict[int, str], number: signal.Signals) -> None:
         if text and command(pid) == text:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

@@ -13,14 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mirrormaker.embedded import owned
-
-
-def command(pid: int) -> str:
-    """A process's command line; nothing if it is gone."""
-    try:
-        return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+from mirrormaker.embedded.family import command, parents
 
 
 def wait_until_gone(processes: dict[int, str], within: float = 5) -> None:
@@ -98,13 +91,8 @@ class MirrorProcess:
     def descendants(self) -> dict[int, str]:
         """Every process that it has started, directly or not: pid and command line."""
         assert self.process is not None
-        parents: dict[int, int] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        found = {self.process.pid}
-        while new := {pid for pid, parent in parents.items() if parent in found} - found:
+        family, found = parents(), {self.process.pid}
+        while new := {pid for pid, parent in family.items() if parent in found} - found:
             found |= new
         return {pid: command(pid) for pid in found - {self.process.pid}}
 

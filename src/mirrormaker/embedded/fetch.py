@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from mirrormaker.cache import cache_directory
 from mirrormaker.embedded import owned
 from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.jvm import java
@@ -36,7 +37,7 @@ log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
 def jars(version: str) -> Path:
     """The directory with the jars of a Kafka version, downloaded if this user has not got it yet."""
     recipe = "\n".join(str(artifact) for artifact in artifacts(version))
-    directory = _cache() / f"kafka-{version}"
+    directory = cache_directory() / f"kafka-{version}"
     if _is_complete(directory, recipe):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +46,6 @@ def jars(version: str) -> Path:
         if not _is_complete(directory, recipe):
             _download(version, recipe, directory)
     return directory
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirrormaker"
 
 
 def _is_complete(directory: Path, recipe: str) -> bool:

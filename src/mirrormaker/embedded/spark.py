@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +11,7 @@ import pyspark
 
 from mirrormaker.embedded import owned
 from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.embedded.family import command, parents
 from mirrormaker.embedded.jvm import QUICK, java
 from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.server import Server
@@ -55,8 +55,8 @@ class SparkCluster:
 
     def executors(self) -> list[int]:
         """The process ids of all executors."""
-        parents = {worker.pid for worker in self.workers}
-        return [pid for pid in _processes() if _parent(pid) in parents and _EXECUTOR in _command(pid)]
+        workers = {worker.pid for worker in self.workers}
+        return [pid for pid, parent in parents().items() if parent in workers and _EXECUTOR in command(pid)]
 
     def start(self) -> SparkCluster:
         """Start master and workers, and wait until every worker is registered."""
@@ -120,19 +120,3 @@ class SparkCluster:
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._owner:  # a fork inherits the exit handlers, but not the cluster
             self.stop()
-
-
-def _processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _parent(pid: int) -> int | None:
-    with contextlib.suppress(OSError):
-        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-    return None
-
-
-def _command(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc", str(pid), "cmdline").read_text(errors="replace")
-    return ""

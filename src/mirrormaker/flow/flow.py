@@ -18,50 +18,40 @@ from typing import Any
 import pyarrow as pa
 from kafka import TopicPartition
 from kafka.errors import KafkaError
-from kafka.protocol.admin import DescribeConfigsRequest
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import ClusterError, FencedError, MirrorError, PartitionError, Unanswered
+from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
 from mirrormaker.flow import epoch
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
-from mirrormaker.flow.ledger import fits, rows, unpack
-from mirrormaker.flow.membership import Membership, NotMember
+from mirrormaker.flow.ledger import rows
+from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
 from mirrormaker.flow.roster import Consequences, Roster
+from mirrormaker.flow.taking import Taking
 from mirrormaker.flow.topics import Filter, Judge, ensure
 from mirrormaker.flow.undelivered import Undelivered
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
-from mirrormaker.stream.position import Identity, Position
+from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
 from mirrormaker.wire.cluster import Cluster
-from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
-from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.offsets import LATEST, list_offsets
 
 Key = tuple[str, int]
 
 _LOOK_EVERY = 5.0  # seconds between looks at the source's topics: new ones flow well within 30 s
 _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
-_EPOCHS = itertools.count(1)
-NOBODY = Identity(-1, -1)  # of a partition that has nowhere to go
+_EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
 _LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
-_BROKER = 4  # the resource type of DescribeConfigs
-_PASSING = (
-    NotMember,
-    KafkaError,
-    OSError,
-    asyncio.TimeoutError,
-    BadFrame,
-    Unanswered,
-)  # what may be different at the next attempt
 
 
 @dataclass(frozen=True)
@@ -89,11 +79,11 @@ class Flow:
         self.membership = Membership(self.source, settings, instance_id, self.options.num_streams, self._held)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
-        self._numbers = Renumbering(self)
+        self.numbers, self.taking = Renumbering(self), Taking(self)
         then = Consequences(
             is_sure=lambda: self.membership.is_sure,
-            refused=self._numbers.refused,
-            renumber=self._numbers.needed,
+            refused=self.numbers.refused,
+            renumber=self.numbers.needed,
             commit_soon=self._commit_soon,
             arrived=self.membership.arrive,
         )
@@ -105,15 +95,10 @@ class Flow:
         self.lost: list[str] = []
         self.overtaken: list[str] = []  # what retention has passed before this start
         self.first_start: bool | None = None  # of this group; unknown until its offsets are read
-        self._epoch = 0  # no two of a process are alike, also after a flow has failed and another taken its place
         self._epoch_done: asyncio.Future[pa.Table] | None = None
-        self._assigned = asyncio.Event()
-        self._assigned_at = 0.0
-        self._taking: set[Key] = set()  # what was assigned and is not yet held
+        self.assigned = asyncio.Event()
+        self._joined_at = 0.0
         self._counts: dict[str, int] = {}  # partitions of each chosen topic, as the group has shared them
-        self._leaderless: set[Key] = set()  # that was spoken of
-        self._from_first: set[Key] = set()  # assigned at a group's first start, and not yet begun
-        self._later: asyncio.TimerHandle | None = None
         self._stop = asyncio.Event()
         self._commit_now = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -140,7 +125,7 @@ class Flow:
         """Mirror until `stop`; raises what ended it otherwise."""
         self.was_started = True
         try:
-            await self._until(self.patiently(self._look))
+            await self._until(self.patiently(self.look))
             self.start(self.membership.keep(self._before_joining, self._after_joining))
             self.start(self._follow_assignments())
             self.start(self._keep_looking())
@@ -191,42 +176,38 @@ class Flow:
 
     async def _read_expiration(self) -> None:
         """How old records must be for the target to forget who wrote them; the default where it does not tell."""
-        ask = DescribeConfigsRequest.DescribeConfigsResource
         broker = min(self.target.brokers, default=0)
-        resource = ask(
-            resource_type=_BROKER, resource_name=str(broker), configuration_keys=["producer.id.expiration.ms"]
-        )
         with contextlib.suppress(KafkaError, OSError, UnsupportedRequest, asyncio.TimeoutError):
-            answer = await self.target.ask(DescribeConfigsRequest(resources=[resource]), broker)
-            for setting in answer.results[0].configs or ():
+            keys = ["producer.id.expiration.ms"]
+            for setting in (await describe_configs(self.target, BROKER, [str(broker)], keys, broker))[0].configs or ():
                 self._expiration_ms = int(setting.value)
 
     # -- topics
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Which topics there are, and their counterparts on the target."""
         judge = await self.wiring.judge()
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
-        grow = {h.position.topic for h in self.roster if not h.stopped and self._numbers.was_equal(h.position)}
+        grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)
-        self._numbers.see_to_partitions()
+        self.numbers.see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
         counts = {t.name: len(t.partitions) for t in chosen}
         if any(self._counts.get(topic, count) != count for topic, count in counts.items()):
             self.membership.rebalance()
         self._counts = counts
-        self._try_refused_again()
+        self.taking.try_refused_again()
 
     async def _keep_looking(self) -> None:
         pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
         while True:
             await asyncio.sleep(pause)
             try:
-                await self._look()
-            except _PASSING:
+                await self.look()
+            except PASSING:
                 continue  # the next look will tell
             except ClusterError as error:
                 self.say(str(error))
@@ -235,7 +216,7 @@ class Flow:
 
     def _held(self) -> set[Key]:
         """What the group is told that we have: also what we are about to take up, or to let go of."""
-        return self.roster.holdings.keys() | self.membership.seat.assigned | self._taking
+        return self.roster.holdings.keys() | self.membership.seat.assigned | self.taking.keys
 
     def owns(self, holding: Holding) -> bool:
         """May its place in the ledger be written by us? With the generation of this very moment, nobody else's may."""
@@ -246,7 +227,7 @@ class Flow:
 
     async def _before_joining(self) -> None:
         """Whoever gets our partitions starts from what we commit now."""
-        with contextlib.suppress(*_PASSING, MirrorError):
+        with contextlib.suppress(*PASSING, MirrorError):
             await asyncio.wait_for(self._commit(), 2)
 
     def _after_joining(self, has_been_there: bool) -> None:
@@ -255,14 +236,14 @@ class Flow:
         for holding in self.roster:
             gone = not seat.two_rounds and holding.position.key not in seat.assigned
             holding.outdated |= gone or not has_been_there
-        self._taking &= self.membership.seat.assigned if has_been_there else set()
-        self._assigned_at = time.monotonic()
-        self._assigned.set()
+        self.taking.keys &= self.membership.seat.assigned if has_been_there else set()
+        self._joined_at = time.monotonic()
+        self.assigned.set()
 
     async def _follow_assignments(self) -> None:
         while True:
-            await self._assigned.wait()
-            self._assigned.clear()
+            await self.assigned.wait()
+            self.assigned.clear()
             seat = self.membership.seat
             held = self.roster.holdings
             leaving = {key for key, holding in held.items() if key not in seat.assigned or holding.outdated}
@@ -270,9 +251,9 @@ class Flow:
             await self._tell_listener("on_partitions_revoked", leaving)
             if seat is self.membership.seat and seat.has_to_go:
                 self.membership.rebalance()  # what must go is free for others now
-            self._taking = set(self.membership.seat.assigned - held.keys())
-            taken = await self._take_up()
-            self._taking = set()
+            self.taking.keys = set(self.membership.seat.assigned - held.keys())
+            taken = await self.taking.take_up()
+            self.taking.keys = set()
             await self._tell_listener("on_partitions_assigned", taken)
             self.roster.plan()
             self.ready.set()
@@ -297,7 +278,7 @@ class Flow:
         deadline = time.monotonic() + _STOP_WITHIN
         while any(holding.given or holding.busy for holding in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        with contextlib.suppress(*_PASSING):
+        with contextlib.suppress(*PASSING):
             await self._commit()
         for key in keys:
             if key not in self.roster.holdings:
@@ -305,137 +286,8 @@ class Flow:
             holding = self.roster.holdings.pop(key)
             self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
 
-    async def _take_up(self) -> set[Key]:
-        """Find out where each new partition stands, commit what is new, and hold it.
-
-        Others may join at any moment: `_taking` is what is still ours to take.
-        """
-        if not self._taking:
-            return set()
-        if any(topic not in self.source.topics or topic not in self.target.topics for topic, _ in self._taking):
-            await self.patiently(self._look)  # assigned by a leader who knows more than we do
-        committed = await self.patiently(self.membership.committed)
-        if self.first_start is None:
-            self.first_start = not committed
-            self._from_first = set() if committed else set(self._taking)
-        await self.patiently(lambda: self._grow_as_before(committed))
-        found = await self._open_all(committed)
-        if found is None:
-            return set()
-        old, new = found
-        for position in [*old, *new]:
-            fits(
-                position
-            )  # or the mirror ends with its name: such a topic cannot be mirrored, and should not be chosen
-        await self.patiently(lambda: self._commit_first(new))
-        await self._see_what_is_gone(old)
-        for clean, positions in ((False, old), (True, new)):
-            for position in positions:
-                if position.key in self._taking:
-                    self.roster.holdings[position.key] = Holding(position, clean=clean, committed=position)
-        taken = self._taking & self.roster.holdings.keys()
-        self._from_first -= taken
-        return taken
-
-    async def _open_all(self, committed: dict[Key, tuple[int, str]]) -> tuple[list[Position], list[Position]] | None:
-        """Positions of what is being taken up; None if the group has moved on before all was known."""
-        while True:
-            able = self._that_can_be({key for key in self._taking if self._can_begin(key, committed)})
-            at_first = able & self._from_first  # only for these the settings say where to begin
-            if at_first and at_first != able:
-                able = at_first
-                self._look_again_at_assignments()
-            try:
-                return await self.opening.positions(able, committed, bool(at_first))
-            except _PASSING as error:
-                if isinstance(error, Unanswered):  # its topic waits until all its leaders are there
-                    self.say(f"waiting: {error}")
-                    self._leaderless |= {key for key in self._taking if key[0] == error.topic}
-                with contextlib.suppress(*_PASSING):
-                    await self.source.refresh()
-                    await self.target.refresh()
-            if self._assigned.is_set():
-                return None
-
-    def _can_begin(self, key: Key, committed: dict[Key, tuple[int, str]]) -> bool:
-        """Where a partition begins is asked of its leaders; one that has none must not keep the others waiting."""
-        topic, partition = key
-        if topic not in self.source.topics or topic not in self.target.topics:
-            return False  # it was deleted a moment ago
-        known = unpack(*key, *committed[key]) if key in committed else None
-        if known is not None and known.target_cluster == self.target.id and key not in self._leaderless:
-            return True  # the ledger tells, or so it seems
-        there = self.target.topics[topic].partitions
-        if self.source.leader(topic, partition) and all(self.target.leader(topic, p) for p in there):
-            self._leaderless.discard(key)
-            return True
-        if key not in self._leaderless:
-            self._leaderless.add(key)
-            self.say(f"waiting: {topic}-{partition} has no leader, so nobody can tell where it begins")
-        self._look_again_at_assignments()
-        return False
-
-    def _look_again_at_assignments(self) -> None:
-        """In a while: some of what is assigned could not be taken up."""
-        if self._later is None or self._later.when() < asyncio.get_running_loop().time():
-            self._later = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._assigned.set)
-
-    async def _see_what_is_gone(self, positions: list[Position]) -> None:
-        """For the summary; the stream that comes upon it will know what exactly is lost."""
-        with contextlib.suppress(*_PASSING):
-            starts = await list_offsets(self.source, [position.key for position in positions], EARLIEST)
-            for position in positions:
-                start = starts[position.key]
-                if isinstance(start, int) and start > position.offset:
-                    self.overtaken.append(
-                        f"{position.topic}-{position.partition} is committed up to offset {position.offset}, and the source"
-                        f" begins at {start} by now"
-                    )
-
-    async def _commit_first(self, new: list[Position]) -> None:
-        """Identities count once they are committed. What has gone to others meanwhile is theirs to begin."""
-        new[:] = [position for position in new if position.key in self._taking]
-        if new:
-            await self.membership.commit(rows(new), must_exist=True)
-
-    async def _grow_as_before(self, committed: dict[Key, tuple[int, str]]) -> None:
-        """A source that grew while nobody looked: the ledger says that the counts were equal before."""
-        known_here = {t for t, _ in self._taking if t in self.source.topics and t in self.target.topics}
-        behind = {topic for topic in known_here if self.counts(topic)[0] > self.counts(topic)[1]}
-        known = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in behind]
-        grow = {position.topic for position in known if position and self._numbers.was_equal(position)}
-        for line in await ensure(self.source, self.target, [self.source.topics[t] for t in grow], grow):
-            self.say(line)
-
     def counts(self, topic: str) -> tuple[int, int]:
         return len(self.source.topics[topic].partitions), len(self.target.topics[topic].partitions)
-
-    def _that_can_be(self, keys: set[Key]) -> set[Key]:
-        """All of them, or the mirror does not start; later on, one topic's trouble is its own."""
-        refused: dict[str, str] = {}
-        for topic in {topic for topic, _ in keys}:
-            try:
-                self.opening.by_key(topic)
-            except PartitionError as error:
-                if not self.ready.is_set():
-                    raise
-                refused[topic] = str(error)
-                self.say(refused[topic])
-        for key in keys:
-            if key[0] in refused:
-                nowhere = Position(*key, 0, -1, "", NOBODY, self.target.id, "", self.counts(key[0])[1], ())
-                self.roster.holdings[key] = Holding(nowhere, clean=True, committed=nowhere)
-                self.roster.holdings[key].stop(refused[key[0]], final=True)
-        return {key for key in keys if key[0] not in refused}
-
-    def _try_refused_again(self) -> None:
-        """Partitions that had nowhere to go, and may by now."""
-        for key, holding in list(self.roster.holdings.items()):
-            if holding.position.identity == NOBODY and key[0] in self.target.topics:
-                with contextlib.suppress(PartitionError):
-                    self.opening.by_key(key[0])
-                    del self.roster.holdings[key]
-                    self._assigned.set()
 
     async def patiently(self, ask: Callable[[], Any]) -> Any:
         """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
@@ -443,7 +295,7 @@ class Flow:
         while True:
             try:
                 return await ask()
-            except _PASSING as error:
+            except PASSING as error:
                 late = time.monotonic() - since > _SAY_AFTER and not isinstance(error, NotMember)
                 if (late or isinstance(error, Unanswered)) and describe(error) != said:
                     said = describe(error)
@@ -472,7 +324,7 @@ class Flow:
         """What is there now is what has to be mirrored; what comes later is not waited for."""
         without = [key for key, holding in self.roster.holdings.items() if holding.goal is None]
         if without:
-            with contextlib.suppress(*_PASSING):
+            with contextlib.suppress(*PASSING):
                 read_committed = self.settings.read_committed
                 ends = await list_offsets(self.source, without, LATEST, read_committed=read_committed)
                 for key, end in ends.items():
@@ -483,10 +335,10 @@ class Flow:
 
     def _is_done(self) -> bool:
         """Are all goals reached, and is nobody about to hand us more?"""
-        if not self.ready.is_set() or not self.membership.is_settled or self._taking or self._assigned.is_set():
+        if not self.ready.is_set() or not self.membership.is_settled or self.taking.keys or self.assigned.is_set():
             return False
         if not self.roster.holdings and self.membership.topics:  # others have all: or they are just letting go
-            return time.monotonic() - self._assigned_at > _WEIGH_EVERY
+            return time.monotonic() - self._joined_at > _WEIGH_EVERY
         missing = self.membership.seat.assigned - self.roster.holdings.keys()
         if any(topic in self.source.topics for topic, _ in missing):
             return False
@@ -497,7 +349,7 @@ class Flow:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
-            with contextlib.suppress(*_PASSING):
+            with contextlib.suppress(*PASSING):
                 await self._commit()
 
     async def _commit(self) -> None:
@@ -520,12 +372,11 @@ class Flow:
         """One Spark job after another; normally the first one lasts as long as the mirror."""
         while not self._stop.is_set():
             spark = await self.wiring.spark()
-            self._epoch = next(_EPOCHS)
             shares: list[list[Position]] = [[] for _ in range(self.options.num_streams)]
             for holding in self.roster:
                 if holding.stream is not None:
                     shares[holding.stream].append(holding.position)
-            self._epoch_done = aside(partial(epoch.run, spark, self._work(), shares))
+            self._epoch_done = aside(partial(epoch.run, spark, self._work(next(_EPOCHS)), shares))
             try:
                 await asyncio.shield(self._epoch_done)
             except Exception as error:
@@ -533,11 +384,11 @@ class Flow:
                     self.say(f"the Spark job ended: {first_line(error)}; starting another")
                     await asyncio.sleep(1)
 
-    def _work(self) -> Work:
+    def _work(self, number: int) -> Work:
         settings, target, options = self.settings, self.wiring.target, self.options
         return Work(
             flow=self.number,
-            epoch=self._epoch,
+            epoch=number,
             desk=self.wiring.desk.address,
             secret=self.wiring.desk.secret,
             source=settings.endpoint,
@@ -572,9 +423,9 @@ class Flow:
         for task in list(self._tasks):
             task.cancel()
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
-            with contextlib.suppress(*_PASSING, MirrorError):
+            with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self._commit(), 3)
-            with contextlib.suppress(*_PASSING, MirrorError):
+            with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._tell_listener("on_partitions_revoked", set(self.roster.holdings)), 3)

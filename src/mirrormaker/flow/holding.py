@@ -27,9 +27,7 @@ class Holding:
     outdated: bool = False  # others may have had it since: only the ledger knows where it stands
     stopped: str = ""  # why it cannot be mirrored any further, until it flows again
     tries: int = 0
-    try_at: float | None = (
-        None  # when it is given to a stream all the same: what was wrong outside may be right by then
-    )
+    try_at: float | None = None  # when it is given to a stream all the same: what was wrong may be right by then
     renumber: str = ""  # why it must get new numbers as soon as its stream has let go
     end: int = -1  # the source's high watermark, as last fetched
     goal: int | None = None  # with --exit.when.caught.up: mirrored to here means done

@@ -33,11 +33,12 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from mirrormaker.errors import ClusterError, FencedError
+from mirrormaker.errors import ClusterError, FencedError, Unanswered
 from mirrormaker.flow.sharing import AGAIN, Member, card, read_card, share
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.stream.work import now
 from mirrormaker.wire.cluster import Cluster, error_for
+from mirrormaker.wire.codec import BadFrame
 
 Key = tuple[str, int]
 
@@ -51,6 +52,10 @@ _PAUSE = 0.2  # seconds before asking a coordinator again
 
 class NotMember(Exception):
     """The group has moved on without us: join again."""
+
+
+# What may be different at the next attempt.
+PASSING = (NotMember, KafkaError, OSError, asyncio.TimeoutError, BadFrame, Unanswered)
 
 
 @dataclass(frozen=True)

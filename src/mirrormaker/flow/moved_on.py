@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 
 from kafka.errors import KafkaError
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeProducersRequest
+from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from mirrormaker.stream.position import Position
 from mirrormaker.wire.cluster import Cluster, raise_for
+from mirrormaker.wire.configs import TOPIC, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
 
 Key = tuple[str, int]
 
-_TOPIC = 2  # the resource type of DescribeConfigs
 _FORBIDDEN = (29, 31)  # for the topic, for the cluster
 _UNKNOWN = (KafkaError, UnsupportedRequest, asyncio.TimeoutError)
 
@@ -80,10 +80,7 @@ async def has_a_record_for_each_offset(source: Cluster, key: Key) -> bool:
 
 
 async def _is_compacted(source: Cluster, topic: str) -> bool:
-    ask = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_TOPIC, resource_name=topic, configuration_keys=["cleanup.policy"]
-    )
-    (answer,) = (await source.ask(DescribeConfigsRequest(resources=[ask]))).results
+    (answer,) = await describe_configs(source, TOPIC, [topic], ["cleanup.policy"])
     raise_for(answer.error_code)
     return any("compact" in (setting.value or "") for setting in answer.configs)
 

@@ -100,9 +100,8 @@ class Renumbering:
         flow.roster.give()
 
     async def _commit(self, holding: Holding, position: Position) -> None:
-        if self.flow.owns(
-            holding
-        ):  # otherwise it belongs to another process by now, and so does its place in the ledger
+        """Unless it belongs to another process by now: then so does its place in the ledger."""
+        if self.flow.owns(holding):
             await self.flow.membership.commit(rows([position]))
             if position.offset < holding.position.offset:  # another log under the same name: other ends
                 holding.goal, holding.end = None, -1

@@ -14,6 +14,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import mirrormaker
+from mirrormaker.cache import cache_directory
 
 _LIBRARIES = ("pyarrow", "numpy", "kafka-python", "crc32c")
 _NOT_NEEDED = ("/tests/", "/include/", "pyarrow/src/", "/doc/", "/docs/")
@@ -39,7 +40,7 @@ def libraries_path() -> Path:
     """Where the packed libraries of these very versions are kept."""
     versions = " ".join(f"{name}=={distribution(name).version}" for name in _LIBRARIES)
     name = f"libraries-{hashlib.sha256(f'{sys.platform} {PYTHON} {versions}'.encode()).hexdigest()[:12]}.tar.gz"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mirrormaker", name)
+    return cache_directory() / name
 
 
 def libraries() -> Path:

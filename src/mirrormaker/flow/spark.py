@@ -131,9 +131,7 @@ class Engine:
                 options = " ".join((*jvm.FLAGS[1:], *self._java))
                 conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
                 kwargs = {"stderr": noise, "stdout": noise, "start_new_session": True}
-                os.environ.setdefault(
-                    "SPARK_LOCAL_DIRS", str(self._directory)
-                )  # the driver's; executors have their own
+                os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # the driver's alone
                 self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
                 self.process = self._gateway.proc
         return self._gateway.jvm

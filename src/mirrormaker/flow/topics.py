@@ -7,17 +7,18 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.wire.cluster import Cluster, Topic, error_for
+from mirrormaker.wire.configs import TOPIC, describe_configs
 
 # What a target topic inherits, so that a backlog is not deleted or refused on arrival.
 INHERITED = (
     "cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes",
     "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms",
 )  # fmt: skip
-_TOPIC, _SET_ON_TOPIC = 2, 1
+_SET_ON_TOPIC = 1
 _EXISTS, _NOT_CONTROLLER = 36, 41
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
@@ -88,12 +89,7 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
 
 async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, str]]:
     """The settings that were made on the source topics themselves."""
-    ask = DescribeConfigsRequest.DescribeConfigsResource
-    answer = await source.ask(
-        DescribeConfigsRequest(
-            resources=[ask(resource_type=_TOPIC, resource_name=n, configuration_keys=list(INHERITED)) for n in names]
-        )
-    )
+    results = await describe_configs(source, TOPIC, names, INHERITED)
     return {
         result.resource_name: {
             s.name: s.value
@@ -102,7 +98,7 @@ async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, s
             and s.value is not None
             and (s.config_source == _SET_ON_TOPIC or s.is_default is False)
         }
-        for result in answer.results
+        for result in results
     }
 
 

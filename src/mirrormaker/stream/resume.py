@@ -19,7 +19,7 @@ from mirrormaker.stream.identity import Channel, NumbersBroken, Seen
 from mirrormaker.stream.position import Cut, Identity
 from mirrormaker.wire import fetch, produce
 from mirrormaker.wire.batch import Batch, Batches, split
-from mirrormaker.wire.cluster import Cluster, raise_for
+from mirrormaker.wire.cluster import Cluster, Partition, raise_for
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
@@ -61,9 +61,7 @@ async def read_back(
     target: Cluster, topic: str, channel: Channel, again: Again | None = None
 ) -> tuple[int, Found | None]:
     """How many records after the cut the target already holds, and the last batch of them."""
-    leader = target.leader(topic, channel.partition)
-    if leader is None:
-        raise LeaderNotAvailableError(f"{topic}-{channel.partition} has no leader on the target")
+    _leader(target, topic, channel.partition)
     end = await _replicated_end(target, topic, channel.partition, again)
     if end < channel.offset:
         raise NumbersBroken(
@@ -150,15 +148,20 @@ async def _replicated_end(target: Cluster, topic: str, partition: int, again: Ag
 
 async def _send_again(target: Cluster, topic: str, partition: int, again: Again) -> None:
     """Under the lease, as everything that is sent. Whatever the answer is, the log will tell."""
-    leader = target.leader(topic, partition)
-    if leader is None:
-        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+    leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "produce-again")
     version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
     topics = [(topic, again.topic_id, [(partition, memoryview(again.data))])]
     parts = produce.request(version, topics, acks=-1, timeout_ms=_AGAIN_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
     await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
+
+
+def _leader(target: Cluster, topic: str, partition: int) -> Partition:
+    leader = target.leader(topic, partition)
+    if leader is None:
+        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+    return leader
 
 
 async def _offset(target: Cluster, topic: str, partition: int, when: int, replica: int = -1) -> int:
@@ -169,9 +172,7 @@ async def _offset(target: Cluster, topic: str, partition: int, when: int, replic
 
 
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
-    leader = target.leader(topic, partition)
-    if leader is None:
-        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+    leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
     version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
     wanted = fetch.Wanted(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)

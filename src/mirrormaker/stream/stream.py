@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kafka.errors import KafkaError, LeaderNotAvailableError
-from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirrormaker.errors import MirrorError, PartitionError
 from mirrormaker.stream.buffer import Buffer
@@ -28,9 +27,9 @@ from mirrormaker.stream.trouble import FROM_THE_START, SAME_PLACE, Renumber, Und
 from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Work, now
 from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.configs import TOPIC, describe_configs
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
-_TOPIC = 2  # the resource type of DescribeConfigs
 _SKIP_WITHIN = (
     15.0  # seconds at the source's end with records of ours on the target that it does not show: a failover is shorter
 )
@@ -333,12 +332,8 @@ class Stream:
 
     async def _read_limit(self, topic: str) -> None:
         """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
-        ask = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_TOPIC, resource_name=topic, configuration_keys=["max.message.bytes"]
-        )
         with contextlib.suppress(KafkaError):
-            answer = await self.target.ask(DescribeConfigsRequest(resources=[ask]))
-            for result in answer.results:
+            for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
                 for setting in result.configs or ():
                     if setting.name == "max.message.bytes" and setting.value:
                         self._limits[topic] = int(setting.value)
