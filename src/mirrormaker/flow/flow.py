@@ -18,10 +18,12 @@ from typing import Any
 import pyarrow as pa
 from kafka import TopicPartition
 from kafka.errors import KafkaError
+from kafka.protocol.consumer import JoinGroupRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
 from mirrormaker.flow import epoch
+from mirrormaker.flow.alone import Alone
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
@@ -50,6 +52,7 @@ _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
 _LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
+_COMMIT_AGAIN = 3600.0  # seconds until what does not move is committed once more: old brokers forget after a day
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 
@@ -76,7 +79,8 @@ class Flow:
         self.number, self.settings, self.wiring = number, settings, wiring
         self.options, self.say = wiring.options, wiring.say
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
-        self.membership = Membership(self.source, settings, instance_id, self.options.num_streams, self._held)
+        self.instance_id = instance_id
+        self.membership = self._member(Membership)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self.numbers, self.taking = Renumbering(self), Taking(self)
@@ -85,7 +89,7 @@ class Flow:
             refused=self.numbers.refused,
             renumber=self.numbers.needed,
             commit_soon=self._commit_soon,
-            arrived=self.membership.arrive,
+            arrived=lambda: self.membership.arrive(),
         )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
@@ -120,6 +124,11 @@ class Flow:
                     f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
                 ) from error
         await self._read_expiration()
+        if not await self.source.knows(JoinGroupRequest):
+            self.membership = self._member(Alone)
+
+    def _member(self, kind: type[Membership]) -> Membership:
+        return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
@@ -345,16 +354,23 @@ class Flow:
         return all(holding.is_done for holding in self.roster)
 
     async def _keep_committing(self) -> None:
+        refreshed = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
+            again = time.monotonic() - refreshed > _COMMIT_AGAIN
             with contextlib.suppress(*PASSING):
-                await self._commit()
+                await self._commit(again=again)
+                refreshed = time.monotonic() if again else refreshed
 
-    async def _commit(self) -> None:
-        """Write down how far every partition is, if it has moved; the ledger only goes forward."""
-        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed and self._may_commit(h)]
+    async def _commit(self, *, again: bool = False) -> None:
+        """Write down how far every partition is, if it has moved, or all of them; the ledger only goes forward."""
+        moved = [
+            (h, h.position, h.bytes)
+            for h in self.roster
+            if (again or h.position != h.committed) and self._may_commit(h)
+        ]
         if moved:
             await self.membership.commit(rows(position for _, position, _ in moved))
             for holding, position, size in moved:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.wire.cluster import Cluster, Topic, error_for
@@ -88,7 +88,9 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
 
 
 async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, str]]:
-    """The settings that were made on the source topics themselves."""
+    """The settings that were made on the source topics themselves; brokers before 0.11 do not tell."""
+    if not await source.knows(DescribeConfigsRequest):
+        return {}
     results = await describe_configs(source, TOPIC, names, INHERITED)
     return {
         result.resource_name: {

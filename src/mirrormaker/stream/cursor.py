@@ -71,6 +71,7 @@ class Cursor:
         self.lap = 0  # fetches of an earlier lap are not ours any more
         self.turn = 0  # the same for what was taken out of them, which survives a new source leader
         self.high_watermark = -1
+        self.needs_bytes = 0  # for a message that came cut short
         self.records = self.bytes = self.resumes = 0
         self.state, self.note = "waiting", ""
         # The target refused a batch: up to here so few go at a time, to find who is to blame.
