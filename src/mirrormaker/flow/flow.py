@@ -19,6 +19,7 @@ import pyarrow as pa
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import JoinGroupRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
@@ -95,6 +96,7 @@ class Flow:
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
+        self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
         self.overtaken: list[str] = []  # what retention has passed before this start
@@ -124,6 +126,7 @@ class Flow:
                     f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
                 ) from error
         await self._read_expiration()
+        self.is_exact = await self.target.knows(InitProducerIdRequest)
         if not await self.source.knows(JoinGroupRequest):
             self.membership = self._member(Alone)
 
@@ -211,7 +214,7 @@ class Flow:
         self.taking.try_refused_again()
 
     async def _keep_looking(self) -> None:
-        pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
+        pause, said = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000), ""
         while True:
             await asyncio.sleep(pause)
             try:
@@ -219,7 +222,9 @@ class Flow:
             except PASSING:
                 continue  # the next look will tell
             except ClusterError as error:
-                self.say(str(error))
+                if str(error) != said:
+                    said = str(error)
+                    self.say(said)
 
     # -- assignments
 

@@ -28,6 +28,7 @@ from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Wor
 from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.configs import TOPIC, describe_configs
+from mirrormaker.wire.connection import UnsupportedRequest
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _SKIP_WITHIN = (
@@ -332,7 +333,7 @@ class Stream:
 
     async def _read_limit(self, topic: str) -> None:
         """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
-        with contextlib.suppress(KafkaError):
+        with contextlib.suppress(KafkaError, UnsupportedRequest):
             for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
                 for setting in result.configs or ():
                     if setting.name == "max.message.bytes" and setting.value:
