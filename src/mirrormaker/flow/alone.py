@@ -22,9 +22,10 @@ class Alone(Membership):
     """Has every partition of the chosen topics."""
 
     _written: dict[Key, list[Entry]]  # by us: from the last one that was found in the ledger on
+    _certain: set[Key]  # of which one was confirmed: from then on nothing else may be there
 
     async def keep(self, parting: Callable[[], Awaitable[None]], assigned: Callable[[bool], None]) -> None:
-        self._written = {}
+        self._written, self._certain = {}, set()
         while True:
             try:
                 if not self.joined or self._rejoin.is_set():
@@ -44,9 +45,10 @@ class Alone(Membership):
         self._heard, self.joined = now(), True
 
     async def _look_for_others(self) -> None:
-        asked = now()
-        for key, entry in (await self.committed()).items():
-            ours = self._written.get(key, [entry])
+        asked, certain = now(), set(self._certain)
+        found = await self.committed()
+        for key in certain & found.keys():
+            ours, entry = self._written[key], found[key]
             if entry in ours:
                 del ours[: ours.index(entry)]
             else:
@@ -62,6 +64,7 @@ class Alone(Membership):
             for partition, offset, _, metadata in partitions:
                 self._written.setdefault((topic, partition), []).append((offset, metadata))
         await super().commit(rows, must_exist=must_exist)
+        self._certain |= {(topic, row[0]) for topic, partitions in rows.items() for row in partitions}
 
     async def leave(self) -> None:
         self.joined = False

@@ -193,9 +193,19 @@ class Stream:
         there = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
         return cursor.topic in self.source.topics and all(there.get(t, 0) >= n for t, n in targets.items())
 
+    def _agrees(self, cursor: Cursor) -> bool:
+        """Is what we know of its topics as young as its position? The driver may have seen one created again before us."""
+        try:
+            self.check_topics(cursor)
+        except Renumber:
+            return False
+        return True
+
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
-        while not (cursor.is_released or self._no_handler or self._knows(cursor)):
+        looked = self._agrees(cursor)
+        while not (cursor.is_released or self._no_handler or (looked and self._knows(cursor))):
+            looked = True
             try:
                 await self.refresh_source()
                 await self.refresh_target()
