@@ -99,6 +99,7 @@ class Flow:
         self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
+        self.left_out: list[str] = []  # internal topics that match
         self.overtaken: list[str] = []  # what retention has passed before this start
         self.first_start: bool | None = None  # of this group; unknown until its offsets are read
         self._epoch_done: asyncio.Future[pa.Table] | None = None
@@ -202,6 +203,7 @@ class Flow:
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
+        self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
         grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):
             self.say(line)

@@ -238,6 +238,8 @@ class Mirror:
                 f"topics     {found}",
                 f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
             ]
+            if flow.left_out:
+                out.append(f"left out   {', '.join(flow.left_out)}: internal topics belong to their own cluster")
             out += [f"partitions {text}" for text in self._by_key(flow)]
             out += [f"overtaken  {text}" for text in flow.overtaken]
             out += [f"note       {note}" for note in flow.settings.notes]

@@ -55,11 +55,15 @@ class Filter:
 
     def chosen(self, topics: Iterable[Topic], judge: Judge) -> list[Topic]:
         """Internal topics never: their records mean something to one cluster only."""
-        return [
-            t
-            for t in topics
-            if not t.internal and not _INTERNAL.fullmatch(t.name) and judge(t.name) is not self.exclude
-        ]
+        return [t for t in topics if not _is_internal(t) and judge(t.name) is not self.exclude]
+
+    def left_out(self, topics: Iterable[Topic], judge: Judge) -> list[str]:
+        """Internal topics that the pattern would have chosen."""
+        return sorted(t.name for t in topics if _is_internal(t) and judge(t.name) is not self.exclude)
+
+
+def _is_internal(topic: Topic) -> bool:
+    return topic.internal or _INTERNAL.fullmatch(topic.name) is not None
 
 
 def python_judge(pattern: str) -> Judge:
