@@ -69,7 +69,9 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
     last = len(lines) - (lines[-1] == "" and not text.endswith("\r\n"))  # to Java, which looks one character ahead
     for number, line in enumerate(lines, 1):
         line = line.lstrip(_BLANK)
-        if not joined:  # nothing but a backslash, and a line begins anew: Java looks at what it has, not at how it came to it
+        if (
+            not joined
+        ):  # nothing but a backslash, and a line begins anew: Java looks at what it has, not at how it came to it
             start = number
             if not line or line[0] in "#!":
                 continue

@@ -28,6 +28,7 @@ class Endpoint:
     connect_timeout: float = 10.0
     backoff: float = 0.05
     max_backoff: float = 1.0
+    broker_version: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         return ",".join(address(*pair) for pair in self.bootstrap)
