@@ -46,7 +46,7 @@ def connect_string(text: str, where: str, key: str) -> str:
     if not found:
         raise SettingError(f"{where}: {key} names no server; write {key}=host:2181")
     path = path.rstrip("/").strip()
-    if re.search(r"//|\s", path):
+    if re.search(r"//|\s", f"/{path}"):
         raise SettingError(
             f"{where}: {key}={text}: '/{path}' is not a path in ZooKeeper; write it like host:2181/kafka"
         )

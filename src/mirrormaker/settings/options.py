@@ -122,6 +122,13 @@ class Once(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line and exit code 1."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        """What a command does not know is that command's mistake, not a mistake of `mirrormaker` itself."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         raise SettingError(f"{message} (see {self.prog} --help)")
 

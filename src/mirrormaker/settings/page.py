@@ -1,8 +1,7 @@
-"""The tables of docs/compatibility.md, made from the tables in the code: `python -m mirrormaker.settings.page docs/compatibility.md`."""
+"""The tables of docs/compatibility.md, from those in the code: `python -m mirrormaker.settings.page docs/compatibility.md`."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +17,8 @@ def rewritten(page: str) -> str:
         begin, end = f"<!-- {name}: written by python -m mirrormaker.settings.page -->", f"<!-- {name}: end -->"
         if begin not in page or end not in page:
             raise ValueError(f"the page has no place for {name}: {begin} and {end} are missing")
-        page = re.sub(rf"{re.escape(begin)}.*?{re.escape(end)}", lambda _, t=table: f"{begin}\n{t}\n{end}", page, flags=re.S)
+        before, after = page[: page.index(begin)], page[page.index(end) :]
+        page = f"{before}{begin}\n{table}\n{after}"
     return page
 
 
@@ -40,7 +40,9 @@ def _options() -> str:
 
 
 def _used(found: Iterable[Key]) -> str:
-    rows = [(_code(k.name), _codes(k.old), k.kind.unit, _code(k.default) if k.default else "", k.meaning) for k in found]
+    rows = [
+        (_code(k.name), _codes(k.old), k.kind.unit, _code(k.default) if k.default else "", k.meaning) for k in found
+    ]
     return _table(("setting", "older names", "value", "default", "what it does"), rows)
 
 
