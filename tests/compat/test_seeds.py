@@ -57,7 +57,7 @@ def test_a_producer_file_of_0_7_is_understood() -> None:
     assert found.linger == 1.0
     assert found.acks == -1
     (note,) = found.notes
-    assert "without effect here: producer.type (mirrormaker settings " in note
+    assert "without effect here: producer.type (why: mirrormaker settings " in note
 
 
 def test_both_together_forward_batches_as_they_are() -> None:

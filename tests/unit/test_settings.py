@@ -13,7 +13,7 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys
 from mirrormaker.settings.addresses import addresses
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.properties import Properties, parse, read
+from mirrormaker.settings.properties import Properties, Property, parse, read
 
 SOURCE = "bootstrap.servers=old:9092\ngroup.id=mirror\n"
 TARGET = "bootstrap.servers=new:9092\n"
@@ -552,3 +552,21 @@ def test_every_default_is_a_value_that_could_be_written() -> None:
 )
 def test_secrets_are_known_by_their_names(name: str, value: str, secret: bool) -> None:
     assert keys.is_secret(name, value) is secret
+
+
+NAMES = sorted({name for found in keys.SIDES.values() for key in found for name in key.names})
+LINES = st.tuples(
+    st.sampled_from([*NAMES, "x", ""]), st.sampled_from(["", "1", "-1", "true", "a:1", "none"]) | st.text(max_size=8)
+)
+
+
+@given(lines=st.lists(LINES, max_size=6), side=st.sampled_from(["source", "target"]))
+def test_any_file_is_understood_or_refused_in_one_line(lines: list[tuple[str, str]], side: str) -> None:
+    written = [Property("zk.connect", "zk", 1), Property("groupid", "g", 2)]
+    written += [Property(key, value, at) for at, (key, value) in enumerate(lines, 3)]
+    try:
+        found = (source_settings if side == "source" else target_settings)(Properties("my.properties", written))
+    except SettingError as error:
+        assert str(error).startswith("my.properties")
+    else:
+        assert found.zookeeper

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.text import Text
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.file import File, Line
+from mirrormaker.settings.file import OTHER, File, Line
 from mirrormaker.settings.together import unpacked_or_not
 
 _EXAMPLES = """examples:
@@ -29,15 +28,6 @@ _TYPED: dict[str, Callable[[properties.Properties], SourceSettings | TargetSetti
     "producer": target_settings,
 }
 HIDDEN = "[hidden]"
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A file, and what told us which side it is for."""
-
-    file: properties.Properties
-    side: str
-    because: str
 
 
 def add_to(commands: Any) -> None:
@@ -64,39 +54,42 @@ def body(args: argparse.Namespace) -> int:
     if not named:
         raise SettingError("no file is named; write mirrormaker settings consumer.properties producer.properties")
     console = Console(highlight=False)
-    mistakes = 0
-    typed: list[SourceSettings | TargetSettings] = []
-    for side, path in named:
-        try:
-            one = _name(side, properties.read(path, f"--{side}.config" if side else "file"))
-        except SettingError as error:
-            mistakes += _complain(console, str(error))
-            continue
-        mistakes += _show(console, one, args.all, typed)
-        console.print()
-    return 1 if mistakes + _compare(console, typed) else 0
+    typed = [_show(console, side, path, args.all) for side, path in named]
+    return 0 if _fit(console, typed) and all(typed) else 1
 
 
-def _name(side: str, file: properties.Properties) -> _Named:
-    """The side that a file is for: told, or found from keys that only one side has."""
-    if side:
-        return _Named(file, side, "as you say")
+def _side(file: properties.Properties) -> tuple[str, str]:
+    """The side that a file is for, found from keys that only one side has; and what told us."""
     only = {
-        one: [name for name in file if name in keys.TABLE[one] and name not in keys.TABLE[other]]
-        for one, other in (("consumer", "producer"), ("producer", "consumer"))
+        side: [name for name in file if name in keys.TABLE[side] and name not in keys.TABLE[OTHER[side]]]
+        for side in _WHOSE
     }
-    if not only["consumer"] and not only["producer"]:
-        return _Named(file, "producer", "it names no group")
     side = "consumer" if len(only["consumer"]) >= len(only["producer"]) else "producer"
-    return _Named(file, side, f"it has {only[side][0]}")
+    return (side, f"it has {only[side][0]}") if only[side] else ("producer", "it names no group")
 
 
-def _show(console: Console, one: _Named, with_defaults: bool, typed: list[SourceSettings | TargetSettings]) -> int:
-    """One file as a table; the number of its mistakes."""
-    file = File(one.file, one.side)
-    console.print(
-        Text(f"{one.file.path}: a {one.side} file, for the {_WHOSE[one.side]} cluster ({one.because})", style="bold")
-    )
+def _show(console: Console, side: str, path: str, with_defaults: bool) -> SourceSettings | TargetSettings | None:
+    """One file, line by line; the result is what it says, or None if it cannot be used."""
+    try:
+        found = properties.read(path, f"--{side}.config" if side else "file")
+    except SettingError as error:
+        _complain(console, error)
+        return None
+    side, because = (side, "as you say") if side else _side(found)
+    file = File(found, side)
+    console.print(Text(f"{path}: a {side} file, for the {_WHOSE[side]} cluster ({because})", style="bold"))
+    console.print(_table(file, with_defaults))
+    try:
+        typed = _TYPED[side](found)
+    except SettingError as error:
+        if not any(line.error for line in file.lines):
+            _complain(console, error)
+        return None
+    console.print()
+    return typed
+
+
+def _table(file: File, with_defaults: bool) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", width=4)
     table.add_column(overflow="fold")
@@ -105,18 +98,11 @@ def _show(console: Console, one: _Named, with_defaults: bool, typed: list[Source
         table.add_row("", Padding(_effect(line, file), (0, 0, 0, 4)))
     if with_defaults:
         table.add_row("", Text("by default:", style="bold"))
-        for key in keys.SIDES[one.side]:
+        for key in keys.SIDES[file.side]:
             if key.used and key.default and not file.has(key.name):
                 table.add_row("-", Text(f"{key.name}={key.default}", style="dim cyan"))
                 table.add_row("", Padding(Text(key.meaning, style="dim"), (0, 0, 0, 4)))
-    console.print(table)
-    mistakes = sum(bool(line.error) for line in file.lines)
-    try:
-        typed.append(_TYPED[one.side](one.file))
-    except SettingError as error:
-        if not mistakes:
-            mistakes += _complain(console, str(error))
-    return mistakes
+    return table
 
 
 def _setting(line: Line) -> str:
@@ -132,10 +118,8 @@ def _setting(line: Line) -> str:
 
 
 def _effect(line: Line, file: File) -> Text:
-    where = f"{file.properties.path}, line {line.written.line}: "
-    said = (line.error or line.note).removeprefix(where)
-    said = said.removeprefix(f"{line.written.key}={line.text}: ").removeprefix(f"{line.written.key}: ")
-    said = said.removeprefix(f"{line.written.key} ")
+    said = (line.error or line.note).removeprefix(f"{file.properties.path}, line {line.written.line}: ")
+    said = said.removeprefix(line.written.key).removeprefix(f"={line.text}").removeprefix(": ").strip()
     if line.error:
         return Text(f"MISTAKE: {said}", style="red")
     if line.key is None:
@@ -145,20 +129,20 @@ def _effect(line: Line, file: File) -> Text:
     return Text(f"{line.key.meaning}; {said}", style="yellow") if said else Text(line.key.meaning)
 
 
-def _compare(console: Console, typed: list[SourceSettings | TargetSettings]) -> int:
-    """What one file says of another; the number of mistakes."""
+def _fit(console: Console, typed: list[SourceSettings | TargetSettings | None]) -> bool:
+    """Whether the files can be used together."""
     sources = [one for one in typed if isinstance(one, SourceSettings)]
-    mistakes = 0
+    fits = True
     for target in typed:
         if isinstance(target, TargetSettings):
             try:
                 for note in unpacked_or_not(sources, target).notes[len(target.notes) :]:
                     console.print(Text(note, style="yellow"))
             except SettingError as error:
-                mistakes += _complain(console, str(error))
-    return mistakes
+                fits = False
+                _complain(console, error)
+    return fits
 
 
-def _complain(console: Console, text: str) -> int:
-    console.print(Text(f"MISTAKE: {text}", style="red"), soft_wrap=True)
-    return 1
+def _complain(console: Console, error: SettingError) -> None:
+    console.print(Text(f"MISTAKE: {error}", style="red"), soft_wrap=True)

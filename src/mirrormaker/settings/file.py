@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +14,8 @@ from mirrormaker.settings.keys import Key
 from mirrormaker.settings.properties import Properties, Property
 
 OTHER = {"consumer": "producer", "producer": "consumer"}
-_LEAST_BYTES = (
-    1024  # of a batch.size that means bytes: nobody makes smaller batches, and many made batches of 200 messages
-)
+# Of a batch.size that means bytes: nobody makes smaller batches, and 0.7's were 200 messages unless told otherwise.
+_LEAST_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -29,54 +29,50 @@ class Line:
     note: str = ""
     error: str = ""
 
-    @property
-    def is_fine(self) -> bool:
-        return self.key is not None and not self.error
-
 
 class File:
     """All lines of a file; the typed values are asked for by today's names."""
 
     def __init__(self, properties: Properties, side: str) -> None:
         self.properties, self.side = properties, side
-        self.lines = [self._read(line) for line in properties.lines]
+        self.lines = [self._read(written) for written in properties.lines]
         self._disagreements()
-        self._values = {line.key.name: line.value for line in self._in_force() if line.key is not None}
+        self._values = {key.name: line.value for key, line in self._in_force()}
 
     # -- reading
 
     def _read(self, written: Property) -> Line:
-        where = f"{self.properties.path}, line {written.line}"
+        where = f"{self.properties.path}, line {written.line}: {written.key}"
         line = Line(written, written.value.strip())
-        if written is not self.properties[written.key]:
-            last = self.properties[written.key]
-            differs = (
-                ""
-                if written.value == last.value
-                else f"{where}: {written.key} is given again in line {last.line}, which counts"
+        last = self.properties[written.key]
+        if written is not last:
+            return (
+                replace(line, note=f"{where} is given again in line {last.line}, which counts")
+                if written.value != last.value
+                else line
             )
-            return replace(line, note=differs)
         if keys.SECURITY.fullmatch(written.key):
-            return replace(line, error=f"{where}: {written.key}: {keys.NO_SECURITY}")
+            return replace(line, error=f"{where}: {keys.NO_SECURITY}")
         key = keys.TABLE[self.side].get(written.key)
         if key is None:
-            return replace(line, note=f"{where}: {written.key} {self._stranger(written.key)}")
+            return replace(line, note=f"{where} {self._stranger(written.key)}")
+        if key is keys.BATCH_SIZE and (why := self._means_messages(line.text)):
+            note = f"{where}={line.text}: taken as messages, {why}; batches are packed by bytes"
+            return self._understood(replace(line, note=note), keys.BATCH_MESSAGES)
+        return self._understood(line, key)
+
+    def _understood(self, line: Line, key: Key) -> Line:
+        where, name = f"{self.properties.path}, line {line.written.line}", line.written.key
         try:
-            if key is keys.BATCH_SIZE and (why := self._means_messages(line.text)):
-                key = keys.BATCH_MESSAGES
-                line = replace(
-                    line,
-                    note=f"{where}: {written.key}={line.text}: taken as messages, {why}; batches are packed by bytes",
-                )
-            value = key.kind.read(line.text, where, written.key)
+            value = key.kind.read(line.text, where, name)
         except SettingError as error:
             return replace(line, key=key, error=str(error))
         line = replace(line, key=key, value=value)
-        said = f"{where}: {written.key}={line.text}: "
         if reason := key.refuse(value):
-            return replace(line, error=said + reason)
-        note = key.note(value)
-        return replace(line, note=said + note if note else line.note)
+            return replace(line, error=f"{where}: {name}={line.text}: {reason}")
+        if note := key.note(value):
+            return replace(line, note=f"{where}: {name}={line.text}: {note}")
+        return line
 
     def _stranger(self, name: str) -> str:
         """What to say of a key that this side does not have."""
@@ -90,24 +86,21 @@ class File:
         old = next((name for name in self.properties if keys.is_old(name, self.side)), "")
         if old:
             return f"as it was in the times of {old}"
-        return f"because it is less than {_LEAST_BYTES}" if text.isdecimal() and 0 < int(text) < _LEAST_BYTES else ""
+        small = re.fullmatch("[0-9]+", text) and 0 < int(text) < _LEAST_BYTES
+        return f"because it is less than {_LEAST_BYTES}" if small else ""
 
-    def _in_force(self) -> Iterator[Line]:
-        return (line for line in self.lines if line.is_fine)
+    def _in_force(self) -> Iterator[tuple[Key, Line]]:
+        return ((line.key, line) for line in self.lines if line.key is not None and not line.error)
 
     def _disagreements(self) -> None:
-        """One meaning under two names: the same value twice is fine, two values are not."""
+        """One meaning under two names: the same value twice is fine, two values are not, if it has any effect."""
         first: dict[str, Line] = {}
-        for at, line in enumerate(self.lines):
-            if not line.is_fine or line.key is None or not line.key.used:
-                continue
-            other = first.setdefault(line.key.name, line)
-            if other.value != line.value:
+        for key, line in list(self._in_force()):
+            other = first.setdefault(key.name, line)
+            if key.used and other.value != line.value:
                 one, two = (f"{ln.written.key}={ln.text} (line {ln.written.line})" for ln in (other, line))
-                self.lines[at] = replace(
-                    line,
-                    error=f"{self.properties.path}: {one} and {two} are one setting with two values; remove one of them",
-                )
+                said = f"{self.properties.path}: {one} and {two} are one setting with two values; remove one of them"
+                self.lines[self.lines.index(line)] = replace(line, error=said)
 
     # -- what was found
 
@@ -121,14 +114,9 @@ class File:
     def notes(self) -> list[str]:
         """What the start should say about the file."""
         notes = [line.note for line in self.lines if line.note]
-        idle = [
-            line.written.key for line in self._in_force() if line.key is not None and line.key.told and not line.note
-        ]
-        if idle:
-            notes.append(
-                f"{self.properties.path}: without effect here: {', '.join(idle)} (mirrormaker settings {self.properties.path})"
-            )
-        return notes
+        idle = ", ".join(line.written.key for key, line in self._in_force() if key.told and not line.note)
+        path = self.properties.path
+        return [*notes, f"{path}: without effect here: {idle} (why: mirrormaker settings {path})"] if idle else notes
 
     def has(self, name: str) -> bool:
         return name in self._values
@@ -139,7 +127,7 @@ class File:
         return f"{self.properties.path}, line {written.line}" if written else self.properties.path
 
     def written(self, name: str) -> Property | None:
-        return next((ln.written for ln in self._in_force() if ln.key is not None and ln.key.name == name), None)
+        return next((line.written for key, line in self._in_force() if key.name == name), None)
 
     def value(self, name: str) -> Any:
         """The file's value or the default, typed; None if there is neither."""

@@ -108,9 +108,9 @@ COMMON = (
     _idle("retry.backoff.ms", MS, "retries have pauses of their own", "refresh.leader.backoff.ms", "fetcher.backoff.ms",
           "backoff.increment.ms"),
     _idle("retry.backoff.max.ms", MS, "retries have pauses of their own"),
-    _idle("connections.max.idle.ms", MS, "connections are never idle for long", "reconnect.time.interval.ms"),
+    _idle("connections.max.idle.ms", MS, "a connection that a broker has closed is opened again", "reconnect.time.interval.ms"),
     _idle("socket.connection.setup.timeout.max.ms", MS, "the first timeout is used each time"),
-    _idle("zookeeper.session.timeout.ms", MS, "no session outlives the start", "zk.sessiontimeout.ms", gone=True),
+    _idle("zookeeper.session.timeout.ms", MS, "ZooKeeper sessions have a timeout of their own", "zk.sessiontimeout.ms", gone=True),
     _idle("zookeeper.sync.time.ms", MS, _IN_GROUP, "zk.synctime.ms", gone=True),
     _idle("client.dns.lookup", TEXT, "all addresses of a name are tried"),
     _idle("metadata.recovery.strategy", TEXT, "the first brokers are asked again when no other answers"),
@@ -136,10 +136,11 @@ CONSUMER = (
         "auto.offset.reset", choice(_RESETS), "where a new group starts, and where it goes on when records are gone", "earliest",
         old=("autooffset.reset",),
     ),
-    Key("isolation.level", choice(same("read_committed", "read_uncommitted")), "whether records of open transactions are mirrored",
+    Key("isolation.level", choice(same("read_committed", "read_uncommitted")),
+        "read_committed: records of a transaction once it is committed, and only then",
         "read_uncommitted"),
     Key("session.timeout.ms", number(1000, unit="ms"), "after how long without a sign others take over", "10000"),
-    Key("heartbeat.interval.ms", number(100, unit="ms"), "how often this process gives a sign; at most a third of the session",
+    Key("heartbeat.interval.ms", number(100, unit="ms"), "how often it gives a sign; by default three times a session at least",
         "1000"),
     Key("fetch.max.wait.ms", number(0, unit="ms"), "how long a broker may wait for records before it answers", "500",
         old=("fetch.wait.max.ms", "max.fetch.wait.ms")),
@@ -163,7 +164,7 @@ CONSUMER = (
     Key("mirror.topics.blacklist", TEXT, "topics not to mirror, if no option says it", gone=True),
     Key("mirror.consumer.numthreads", number(1), "streams, if --num.streams is not given", gone=True),
     Key(
-        "shallow.iterator.enable", FLAG, "true: batches are forwarded as they are, whatever their size", "false",
+        "shallow.iterator.enable", FLAG, "true: batches are forwarded as they are", "false",
         old=("shallowiterator.enable", "enable.shallow.iterator"), gone=True,
     ),
     Key("offsets.storage", choice(same("kafka", "zookeeper")), "where an old group has its offsets", gone=True),
@@ -273,7 +274,7 @@ PRODUCER = (
     _idle("metadata.max.age.ms", MS, "the consumer's counts", "topic.metadata.refresh.interval.ms"),
     _idle("metadata.max.idle.ms", MS, "no topic is forgotten"),
     _idle("reconnect.interval", ANY_NUMBER, "connections stay open", gone=True),
-    _idle("zk.read.num.retries", ANY_NUMBER, "ZooKeeper is asked at the start only", gone=True),
+    _idle("zk.read.num.retries", ANY_NUMBER, "see zookeeper.connection.timeout.ms", gone=True),
 )  # fmt: skip
 
 SIDES = {"consumer": (*COMMON, *CONSUMER), "producer": (*COMMON, *PRODUCER)}

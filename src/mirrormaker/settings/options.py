@@ -122,7 +122,7 @@ class Once(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line and exit code 1."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What a command does not know is that command's mistake, not a mistake of `mirrormaker` itself."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
