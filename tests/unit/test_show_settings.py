@@ -23,7 +23,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def shown(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str:
     assert call(["settings", *map(str, argv)]) == code
     out = capsys.readouterr().out
-    assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("MISTAKE"))
+    lines = [line for line in out.splitlines() if line.startswith((" ", "-"))]  # the others are whole messages
+    assert all(len(line) <= 80 for line in lines)
     return " ".join(out.split())
 
 
@@ -69,6 +70,13 @@ def test_what_is_missing_is_shown_too(capsys: pytest.CaptureFixture[str], tmp_pa
 def test_a_line_that_counts_no_more_is_called_that(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = write(tmp_path / "c", "bootstrap.servers=a:1\ngroup.id=g\ngroup.id=h\n")
     assert "2 group.id=g is given again in line 3, which counts" in shown(capsys, file)
+
+
+def test_what_two_lines_say_together_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = write(tmp_path / "c", "bootstrap.servers=a:1\ngroup.id=g\nzk.connect=zk:2181\n")
+    assert "the brokers of bootstrap.servers are used" in shown(capsys, file)
+    file = write(tmp_path / "c", "bootstrap.servers=a:1\ngroup.id=g\ngroupid=h\n")
+    assert "group.id=g (line 2) and groupid=h (line 3) are one setting with two values" in shown(capsys, file, code=1)
 
 
 def test_secrets_are_never_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -81,12 +81,15 @@ def _show(console: Console, side: str, path: str, with_defaults: bool) -> Source
     console.print(_table(file, with_defaults))
     try:
         typed = _TYPED[side](found)
+        for note in typed.notes[len(file.notes) :]:  # of several lines together
+            console.print(Text(note, style="yellow"), soft_wrap=True)
+        return typed
     except SettingError as error:
         if not any(line.error for line in file.lines):
             _complain(console, error)
         return None
-    console.print()
-    return typed
+    finally:
+        console.print()
 
 
 def _table(file: File, with_defaults: bool) -> Table:
@@ -137,7 +140,7 @@ def _fit(console: Console, typed: list[SourceSettings | TargetSettings | None]) 
         if isinstance(target, TargetSettings):
             try:
                 for note in unpacked_or_not(sources, target).notes[len(target.notes) :]:
-                    console.print(Text(note, style="yellow"))
+                    console.print(Text(note, style="yellow"), soft_wrap=True)
             except SettingError as error:
                 fits = False
                 _complain(console, error)
