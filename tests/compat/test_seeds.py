@@ -64,7 +64,9 @@ def test_both_together_forward_batches_as_they_are() -> None:
     checked, _, settled = settle(options("--consumer.config c --producer.config p"), [source("hdp")], target("hdp"))
     assert checked.include == "app_log", "no option names topics, so the file does"
     assert settled.codec is None, "codec 0 and the shallow iterator belong together"
-    assert "compressed ones stay compressed" in settled.notes[-1]
+    assert "compressed ones stay compressed" in settled.notes[-2]
+    assert settled.linger == 0, "and they do not wait to be packed with others"
+    assert "they do not wait for others" in settled.notes[-1]
 
 
 def test_a_dash_for_a_colon_is_refused_with_the_right_address() -> None:

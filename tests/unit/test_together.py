@@ -83,6 +83,17 @@ def test_shallow_wins_over_no_compression(line: str) -> None:
     assert settle(options("--whitelist=x"), [shallow], target())[2] == target()
 
 
+def test_shallow_batches_do_not_wait_for_others() -> None:
+    _, _, settled = settle(
+        options("--whitelist=x"), [source("shallow.iterator.enable=true")], target("queue.time=1000")
+    )
+    assert settled.linger == 0
+    assert settled.notes == (
+        "c: shallow.iterator.enable=true forwards batches as they are: they do not wait for others, though p has linger.ms",
+    )
+    assert settle(options("--whitelist=x"), [source()], target("queue.time=1000"))[2].linger == 1.0
+
+
 def test_shallow_and_another_codec_contradict_each_other() -> None:
     said = refusal([source("shallow.iterator.enable=true")], target("compression.codec=1"), "--whitelist=x")
     assert said.endswith("and p asks for gzip: remove shallow.iterator.enable or compression.type")

@@ -15,7 +15,7 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
 from mirrormaker.settings.file import OTHER, File, Line
-from mirrormaker.settings.together import unpacked_or_not
+from mirrormaker.settings.together import as_they_are
 
 _EXAMPLES = """examples:
   mirrormaker settings consumer.properties producer.properties
@@ -139,7 +139,7 @@ def _fit(console: Console, typed: list[SourceSettings | TargetSettings | None]) 
     for target in typed:
         if isinstance(target, TargetSettings):
             try:
-                for note in unpacked_or_not(sources, target).notes[len(target.notes) :]:
+                for note in as_they_are(sources, target).notes[len(target.notes) :]:
                     console.print(Text(note, style="yellow"), soft_wrap=True)
             except SettingError as error:
                 fits = False

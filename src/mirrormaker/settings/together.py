@@ -33,27 +33,37 @@ def settle(
     else:
         streams = _agreed(sources, "mirror.consumer.numthreads", lambda s: s.num_streams)
         options = replace(options, num_streams=streams or options.num_streams)
-    return options, settled, unpacked_or_not(sources, target)
+    return options, settled, as_they_are(sources, target)
 
 
-def unpacked_or_not(sources: Sequence[SourceSettings], target: TargetSettings) -> TargetSettings:
+def as_they_are(sources: Sequence[SourceSettings], target: TargetSettings) -> TargetSettings:
     """Kafka 0.7 forwarded packed messages as they were if the producer had codec 0, and so do we."""
     shallow = [source.path for source in sources if source.shallow]
-    if not shallow or target.codec is None:
+    if not shallow:
         return target
     said = f"{shallow[0]}: shallow.iterator.enable=true forwards batches as they are"
-    if target.codec != NONE:
+    if target.codec not in (None, NONE):
         raise SettingError(
             f"{said}, and {target.path} asks for {CODECS[target.codec]}: remove shallow.iterator.enable or compression.type"
         )
-    if len(shallow) < len(sources):
+    if len(shallow) == len(sources):
+        return _not_packed(target, said)
+    if target.codec == NONE:
         other = next(source.path for source in sources if not source.shallow)
         raise SettingError(
             f"{said}, {other} does not say it, and {target.path} asks for records without compression: make both sources alike,"
             " or mirror them in two processes"
         )
-    note = f"{said}: compressed ones stay compressed, though {target.path} says none"
-    return replace(target, codec=None, notes=(*target.notes, note))
+    return target
+
+
+def _not_packed(target: TargetSettings, said: str) -> TargetSettings:
+    notes = []
+    if target.codec is not None:
+        notes.append(f"{said}: compressed ones stay compressed, though {target.path} says none")
+    if target.linger:
+        notes.append(f"{said}: they do not wait for others, though {target.path} has linger.ms")
+    return replace(target, codec=None, linger=0.0, notes=(*target.notes, *notes))
 
 
 def _overruled(source: SourceSettings, what: str, value: object, option: str) -> SourceSettings:
