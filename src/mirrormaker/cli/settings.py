@@ -52,7 +52,9 @@ def body(args: argparse.Namespace) -> int:
     """Exit code 0 only if every file can be used."""
     named = [("", path) for path in args.files] + [(side, path) for side in _WHOSE for path in getattr(args, side)]
     if not named:
-        raise SettingError("no file is named; write mirrormaker settings consumer.properties producer.properties")
+        raise SettingError(
+            "no file is named; write mirrormaker settings consumer.properties producer.properties (see --help)"
+        )
     console = Console(highlight=False)
     typed = [_show(console, side, path, args.all) for side, path in named]
     return 0 if _fit(console, typed) and all(typed) else 1
