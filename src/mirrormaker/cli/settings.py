@@ -53,7 +53,7 @@ def body(args: argparse.Namespace) -> int:
     named = [("", path) for path in args.files] + [(side, path) for side in _WHOSE for path in getattr(args, side)]
     if not named:
         raise SettingError(
-            "no file is named; write mirrormaker settings consumer.properties producer.properties (see --help)"
+            "no file is named; write mirrormaker settings consumer.properties producer.properties (see mirrormaker settings --help)"
         )
     console = Console(highlight=False)
     typed = [_show(console, side, path, args.all) for side, path in named]
