@@ -61,4 +61,6 @@ def call(argv: Sequence[str], known_as: str = "") -> int:
 def _where_to_look(error: MirrorError, argv: Sequence[str], known_as: str) -> str:
     """For mistakes on the command line: they begin with the option that is wrong."""
     is_option = isinstance(error, SettingError) and str(error).startswith("--")
-    return f" (see {known_as or f'mirrormaker {argv[0]}'} --help)" if is_option else ""
+    if not is_option or str(error).endswith("--help)"):
+        return ""
+    return f" (see {known_as or f'mirrormaker {argv[0]}'} --help)"
