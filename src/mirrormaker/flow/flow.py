@@ -18,10 +18,13 @@ from typing import Any
 import pyarrow as pa
 from kafka import TopicPartition
 from kafka.errors import KafkaError
+from kafka.protocol.consumer import JoinGroupRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
 from mirrormaker.flow import epoch
+from mirrormaker.flow.alone import Alone
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
@@ -50,6 +53,7 @@ _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
 _LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
+_COMMIT_AGAIN = 3600.0  # seconds until what does not move is committed once more: old brokers forget after a day
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 
@@ -76,7 +80,8 @@ class Flow:
         self.number, self.settings, self.wiring = number, settings, wiring
         self.options, self.say = wiring.options, wiring.say
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
-        self.membership = Membership(self.source, settings, instance_id, self.options.num_streams, self._held)
+        self.instance_id = instance_id
+        self.membership = self._member(Membership)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self.numbers, self.taking = Renumbering(self), Taking(self)
@@ -85,12 +90,13 @@ class Flow:
             refused=self.numbers.refused,
             renumber=self.numbers.needed,
             commit_soon=self._commit_soon,
-            arrived=self.membership.arrive,
+            arrived=lambda: self.membership.arrive(),
         )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
+        self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
         self.overtaken: list[str] = []  # what retention has passed before this start
@@ -120,6 +126,12 @@ class Flow:
                     f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
                 ) from error
         await self._read_expiration()
+        self.is_exact = await self.target.knows(InitProducerIdRequest)
+        if not await self.source.knows(JoinGroupRequest):
+            self.membership = self._member(Alone)
+
+    def _member(self, kind: type[Membership]) -> Membership:
+        return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
@@ -202,7 +214,7 @@ class Flow:
         self.taking.try_refused_again()
 
     async def _keep_looking(self) -> None:
-        pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
+        pause, said = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000), ""
         while True:
             await asyncio.sleep(pause)
             try:
@@ -210,7 +222,9 @@ class Flow:
             except PASSING:
                 continue  # the next look will tell
             except ClusterError as error:
-                self.say(str(error))
+                if str(error) != said:
+                    said = str(error)
+                    self.say(said)
 
     # -- assignments
 
@@ -345,16 +359,23 @@ class Flow:
         return all(holding.is_done for holding in self.roster)
 
     async def _keep_committing(self) -> None:
+        refreshed = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
+            again = time.monotonic() - refreshed > _COMMIT_AGAIN
             with contextlib.suppress(*PASSING):
-                await self._commit()
+                await self._commit(again=again)
+                refreshed = time.monotonic() if again else refreshed
 
-    async def _commit(self) -> None:
-        """Write down how far every partition is, if it has moved; the ledger only goes forward."""
-        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed and self._may_commit(h)]
+    async def _commit(self, *, again: bool = False) -> None:
+        """Write down how far every partition is, if it has moved, or all of them; the ledger only goes forward."""
+        moved = [
+            (h, h.position, h.bytes)
+            for h in self.roster
+            if (again or h.position != h.committed) and self._may_commit(h)
+        ]
         if moved:
             await self.membership.commit(rows(position for _, position, _ in moved))
             for holding, position, size in moved:

@@ -232,8 +232,9 @@ class Mirror:
                 found = f"{len(flow.membership.topics)}, all with other processes of the group until this one has its streams"
             elif not topics:
                 found = f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
+            cluster = f"cluster {flow.source.id}, " if flow.source.id else ""  # none before 0.10.1
             out += [
-                f"source     {flow.settings.endpoint} (cluster {flow.source.id}, group {flow.settings.group_id})",
+                f"source     {flow.settings.endpoint} ({cluster}group {flow.settings.group_id})",
                 f"topics     {found}",
                 f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
             ]
@@ -245,10 +246,12 @@ class Mirror:
         exact, why = True, "acks=all, one producer identity per source partition"
         if self.target.acks != -1:
             exact, why = False, "acks=1: an acknowledged record can be lost"
+        elif not flow.is_exact:
+            exact, why = False, "the target is older than Kafka 0.11: it cannot tell what it has, and takes no headers"
         elif self.handler is not None and not self.handler.is_deterministic:
             exact, why = False, "the message handler declares that it is not deterministic"
         out += [
-            f"target     {self.target.endpoint} (cluster {flow.target.id})",
+            f"target     {self.target.endpoint}{f' (cluster {flow.target.id})' if flow.target.id else ''}",
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
             f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
         ]

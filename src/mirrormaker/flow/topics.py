@@ -6,8 +6,9 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.wire.cluster import Cluster, Topic, error_for
@@ -18,8 +19,8 @@ INHERITED = (
     "cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes",
     "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms",
 )  # fmt: skip
-_SET_ON_TOPIC = 1
-_EXISTS, _NOT_CONTROLLER = 36, 41
+_SET_ON_TOPIC, _NOT_TOLD = 1, -1
+_EXISTS, _BAD_SETTING, _NOT_CONTROLLER = 36, 40, 41
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
 Judge = Callable[[str], bool]
@@ -88,22 +89,54 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
 
 
 async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, str]]:
-    """The settings that were made on the source topics themselves."""
+    """The settings that were made on the source topics themselves; brokers before 0.11 do not tell."""
+    if not await source.knows(DescribeConfigsRequest):
+        return {}
     results = await describe_configs(source, TOPIC, names, INHERITED)
     return {
         result.resource_name: {
             s.name: s.value
             for s in result.configs or ()
-            if s.name in INHERITED
-            and s.value is not None
-            and (s.config_source == _SET_ON_TOPIC or s.is_default is False)
+            if s.name in INHERITED and s.value is not None and _is_set_on_topic(s)
         }
         for result in results
     }
 
 
+def _is_set_on_topic(setting: Any) -> bool:
+    """Before Kafka 1.1 brokers only tell whether it is the default."""
+    if setting.config_source == _NOT_TOLD:
+        return not setting.is_default
+    return bool(setting.config_source == _SET_ON_TOPIC)
+
+
 async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict[str, str]]) -> list[str]:
+    if not await target.knows(CreateTopicsRequest):  # before 0.10.1, who asks for a topic gets it
+        await target.refresh([topic.name for topic in topics], create=True)
+        return [f"asked for {topic.name} on the target, whose own settings decide what it becomes" for topic in topics]
     lines = []
+    partitions = {t.name: len(t.partitions) for t in topics}
+    for result in await _ask_for_topics(target, topics, settings):
+        if result.error_code == _BAD_SETTING and settings.get(result.name):
+            # Another version may not know all of them; without its words it cannot be told which.
+            unknown = [key for key in settings[result.name] if key in (result.error_message or key)]
+            for key in unknown:
+                del settings[result.name][key]
+            lines.append(f"{result.name}: the target does not take {', '.join(unknown)} as on the source; left out")
+            lines += await _create(target, [t for t in topics if t.name == result.name], settings)
+        elif result.error_code == 0:
+            lines.append(f"created {result.name} on the target with {partitions[result.name]} partitions")
+        elif result.error_code != _EXISTS:
+            error = error_for(result.error_code)
+            raise ClusterError(
+                f"topic {result.name} cannot be created on {target.endpoint}:"
+                f" {result.error_message or type(error).__name__} ({result.error_code})"
+            )
+    return lines
+
+
+async def _ask_for_topics(target: Cluster, topics: list[Topic], settings: dict[str, dict[str, str]]) -> Any:
+    """What the controller says to each of them; controllers move."""
     kind = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[
@@ -120,22 +153,11 @@ async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict
     )
     for _ in range(50):
         answer = await target.ask(request, target.controller)
-        if any(t.error_code == _NOT_CONTROLLER for t in answer.topics):
-            await asyncio.sleep(0.2)
-            await target.refresh()
-            continue
-        break
-    partitions = {t.name: len(t.partitions) for t in topics}
-    for result in answer.topics:
-        if result.error_code == 0:
-            lines.append(f"created {result.name} on the target with {partitions[result.name]} partitions")
-        elif result.error_code != _EXISTS:
-            error = error_for(result.error_code)
-            raise ClusterError(
-                f"topic {result.name} cannot be created on {target.endpoint}:"
-                f" {result.error_message or type(error).__name__} ({result.error_code})"
-            )
-    return lines
+        if not any(t.error_code == _NOT_CONTROLLER for t in answer.topics):
+            break
+        await asyncio.sleep(0.2)
+        await target.refresh()
+    return answer.topics
 
 
 def _replication(topic: Topic, target: Cluster) -> int:
@@ -143,6 +165,11 @@ def _replication(topic: Topic, target: Cluster) -> int:
 
 
 async def _grow(target: Cluster, name: str, count: int) -> None:
+    if not await target.knows(CreatePartitionsRequest):
+        raise ClusterError(
+            f"topic {name} has {count} partitions on the source now; {target.endpoint} is too old to be asked for more (before"
+            " Kafka 1.0): add them there with its kafka-topics --alter"
+        )
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     answer = await target.ask(
         CreatePartitionsRequest(
@@ -169,4 +196,7 @@ async def _wait_for(target: Cluster, topics: list[Topic], counts: dict[str, int]
         ):
             return
         await asyncio.sleep(0.1)
+    missing = [t.name for t in topics if t.name not in target.topics]
+    if missing:
+        raise ClusterError(f"{target.endpoint} has no topic {missing[0]} 30 s after it was asked for; create it there")
     raise ClusterError(f"the topics created on {target.endpoint} have no leaders after 30 s")
