@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--group", metavar="GROUP", action=Once, help="the consumer group")
+    add("--group", metavar="GROUP", action=Once, help="the consumer group (required)")
     add(
         "--zookeeper", "--zkconnect", metavar="HOSTS", action=Once,
         help=f"ZooKeeper of the cluster: host:2181,host2:2181/chroot (default: {_LOCAL})",

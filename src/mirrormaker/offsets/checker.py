@@ -61,7 +61,7 @@ class Checker:
                     raise self._unknown(f"offsets/{topic}/{partition}", f"nothing of topic {topic}")
             return await self._standing(keys, old, new)
         except (KafkaError, OSError, asyncio.TimeoutError, BadFrame, UnsupportedRequest) as error:
-            raise ClusterError(f"{self.cluster.endpoint}: {str(error) or type(error).__name__}") from error
+            raise ClusterError(f"the brokers cannot be asked: {str(error) or type(error).__name__}") from error
 
     def _ask_zookeeper(self) -> Known:
         keeper, group = self.zookeeper, self.group
