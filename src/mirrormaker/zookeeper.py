@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -23,12 +22,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from mirrormaker.errors import ClusterError, SettingError
+from mirrormaker.registrations import Registration, registration
+from mirrormaker.wire.cluster import address
 
 Key = tuple[str, int]
 
 _PORT = 2181
 _PATIENCE = 6.0  # seconds for a connection or an answer: what the old consumer took for a ZooKeeper session
-_PROTOCOLS = {"PLAINTEXTSASL": "SASL_PLAINTEXT"}  # as some distributions of 0.9 and 0.10 called it
 # kazoo tells of every attempt; the user is told once, by the error that is raised.
 _SILENT = logging.getLogger("mirrormaker.kazoo")
 _SILENT.addHandler(logging.NullHandler())
@@ -39,32 +39,6 @@ class Unreachable(ClusterError):
     """No ZooKeeper server has answered in time."""
 
     unknown_host = False  # not one of the names has an address
-
-
-@dataclass(frozen=True)
-class Listener:
-    """One of the addresses of a broker."""
-
-    name: str
-    protocol: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        name = self.protocol if self.name == self.protocol else f"{self.name} ({self.protocol})"
-        return f"{name} at {_address(self.host, self.port)}"
-
-
-@dataclass(frozen=True)
-class Registration:
-    """A broker as it has registered itself."""
-
-    id: int
-    listeners: tuple[Listener, ...]
-
-    def listener(self, protocol: str = "PLAINTEXT") -> Listener | None:
-        """Where it speaks this protocol, if it does."""
-        return next((listener for listener in self.listeners if listener.protocol == protocol), None)
 
 
 def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
@@ -94,7 +68,7 @@ class ZooKeeper:
         self._client: Any = None
 
     def __enter__(self) -> ZooKeeper:
-        hosts = ",".join(_address(*server) for server in self._servers)
+        hosts = ",".join(address(*server) for server in self._servers)
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         client = KazooClient(hosts + self._chroot, self.timeout, connection_retry=retry, logger=_SILENT)
         started = time.monotonic()
@@ -249,67 +223,10 @@ class ZooKeeper:
         )
 
     def _unreachable(self, waited: float) -> Unreachable:
-        reasons = "; ".join(f"{_address(*server)}: {_reason(*server)}" for server in self._servers)
+        reasons = "; ".join(f"{address(*server)}: {_reason(*server)}" for server in self._servers)
         error = Unreachable(f"ZooKeeper {self.connect} cannot be reached within {waited:.1f} s: {reasons}")
         error.unknown_host = not _has_address(self._servers)
         return error
-
-
-# -- registrations
-
-
-def registration(broker: int, data: bytes, where: str) -> Registration:
-    """A broker's znode, of whichever version of Kafka; `where` names it in errors."""
-    text = _text(data)
-    if re.fullmatch(r"[^:{]*:[^:]+:\d+", text):  # 0.7 wrote creator:host:port
-        _, host, port = text.split(":")
-        return Registration(broker, (_listener("PLAINTEXT", host, port, {}, where),))
-    try:
-        found = json.loads(text)
-        protocols = found.get("listener_security_protocol_map") or {}
-        endpoints = found.get("endpoints") or []
-        if not endpoints:  # 0.8 had a host and a port, and one protocol
-            endpoints = [f"PLAINTEXT://{_address(found['host'], int(found['port']))}"]
-        return Registration(broker, tuple(_endpoint(endpoint, protocols, where) for endpoint in endpoints))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _no_registration(where, text) from error
-
-
-def broker_addresses(
-    brokers: Mapping[int, Registration], protocol: str = "PLAINTEXT", where: str = "ZooKeeper"
-) -> dict[int, tuple[str, int]]:
-    """Where each broker speaks `protocol`; an error that names what there is, if none does."""
-    if not brokers:
-        raise ClusterError(
-            f"{where} knows no broker: either none runs, or its brokers are below a chroot; write host:2181/chroot"
-        )
-    found = {number: broker.listener(protocol) for number, broker in brokers.items()}
-    fitting = {number: (listener.host, listener.port) for number, listener in found.items() if listener}
-    if not fitting:
-        others = sorted({str(listener) for broker in brokers.values() for listener in broker.listeners})
-        raise ClusterError(
-            f"{where}: no broker has a listener for security.protocol={protocol}; there are {', '.join(others)}"
-        )
-    return fitting
-
-
-def _endpoint(text: str, protocols: Mapping[str, str], where: str) -> Listener:
-    match = re.fullmatch(r"([A-Za-z0-9_.-]+)://(?:\[([^\]\s]+)\]|([^:/\s]+)):(\d+)", text)
-    if not match:
-        raise _no_registration(where, text)
-    return _listener(match[1], match[2] or match[3], match[4], protocols, where)
-
-
-def _listener(name: str, host: str, port: str, protocols: Mapping[str, str], where: str) -> Listener:
-    """Until 0.10.2 a listener was named after its protocol; since then a map says which one it speaks."""
-    protocol = protocols.get(name, name).upper()
-    if not host or not 0 < int(port) < 65536:
-        raise _no_registration(where, f"{name}://{host}:{port}")
-    return Listener(name, _PROTOCOLS.get(protocol, protocol), host, int(port))
-
-
-def _no_registration(where: str, text: str) -> ClusterError:
-    return ClusterError(f"{where} holds {text[:80]!r}, which is no broker's registration; name the brokers yourself")
 
 
 # -- small things
@@ -354,7 +271,3 @@ def _name(text: str) -> str:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").strip()
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -112,23 +112,27 @@ def _check(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace) -> None:
     from mirrormaker.offsets.checker import Checker
+    from mirrormaker.registrations import broker_addresses, requests_of
     from mirrormaker.wire.cluster import Cluster, Endpoint
-    from mirrormaker.zookeeper import ZooKeeper, broker_addresses
+    from mirrormaker.zookeeper import ZooKeeper
 
     client_id = _client_id(args.command_config)
     timeout = args.socket_timeout_ms / 1000
     topics = tuple(filter(None, (name.strip() for name in (args.topic or "").split(","))))
     with contextlib.ExitStack() as stack:
-        zookeeper = None
+        zookeeper, version = None, None
         if args.bootstrap_server is None:
             connect = args.zookeeper or _LOCAL
             zookeeper = stack.enter_context(ZooKeeper(connect, timeout))
-            brokers = tuple(broker_addresses(zookeeper.brokers(), where=connect).values())
+            registered = zookeeper.brokers()
+            brokers = tuple(broker_addresses(registered, where=connect).values())
+            version = requests_of(registered)
         else:
             brokers = addresses(args.bootstrap_server, "the command line", "--bootstrap-server")
+        endpoint = Endpoint(brokers, client_id, timeout, timeout, broker_version=version)
 
         async def show() -> None:
-            cluster = Cluster(Endpoint(brokers, client_id, request_timeout=timeout, connect_timeout=timeout))
+            cluster = Cluster(endpoint)
             try:
                 checker = Checker(cluster, zookeeper, args.group, topics, args.retry_backoff_ms / 1000)
                 await (_once(checker, args) if args.watch is None else _watch(checker, args))
