@@ -35,7 +35,7 @@ def moving_lines(standing: Standing, paces: Paces, broker_info: bool) -> Iterato
     yield _MOVING_LAYOUT % _MOVING_TITLES
     for row in standing.rows:
         yield _no_leader(row) if row.leader is None else _MOVING_LAYOUT % _moving_cells(standing, row, paces)
-    yield total(standing, paces)
+    yield f"total: {summary(standing, paces)}"
     if broker_info:
         yield from _brokers(standing)
 
@@ -43,21 +43,21 @@ def moving_lines(standing: Standing, paces: Paces, broker_info: bool) -> Iterato
 def picture(standing: Standing, paces: Paces, broker_info: bool, trouble: str) -> Group:
     """The moving table on a terminal; the sum comes first, for a long table is cut off below."""
     table = Table(box=None, pad_edge=False, show_edge=False)
-    for title in _MOVING_TITLES:
-        table.add_column(title, header_style="dim", no_wrap=title != "Owner")
+    for title in _MOVING_TITLES[1:]:
+        table.add_column(title, header_style="dim", no_wrap=title not in ("Topic", "Owner"))
     for row in standing.rows:
-        cells = (standing.group, row.topic, str(row.partition), "no leader", *["unknown"] * 4, "none")
-        table.add_row(*map(Text, cells if row.leader is None else _moving_cells(standing, row, paces)))
+        cells = (row.topic, str(row.partition), _known(row.offset), "no leader", *["unknown"] * 3, row.owner or "none")
+        table.add_row(*map(Text, cells if row.leader is None else _moving_cells(standing, row, paces)[1:]))
     more = [Text(text) for text in (*standing.failures, *(_brokers(standing) if broker_info else ()))]
     if trouble:
         more.append(Text(trouble, style="red"))
-    return Group(Text(total(standing, paces), style="bold"), table, *more)
+    return Group(Text(f"{standing.group}: {summary(standing, paces)}", style="bold"), table, *more)
 
 
-def total(standing: Standing, paces: Paces) -> str:
+def summary(standing: Standing, paces: Paces) -> str:
     """The group as a whole."""
     pace = paces.of(*((row.topic, row.partition) for row in standing.rows))
-    return f"total: lag {standing.lag:,}, {_rate(pace)} records/s, caught up: {_left(pace, standing.lag)}"
+    return f"lag {standing.lag:,}, {_rate(pace)} records/s, caught up: {_left(pace, standing.lag)}"
 
 
 def as_json(standing: Standing, paces: Paces | None, broker_info: bool) -> dict[str, Any]:
