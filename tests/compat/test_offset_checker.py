@@ -8,10 +8,12 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 
 from mirrormaker.cli import call
 from mirrormaker.embedded import Cluster, owned
@@ -167,14 +169,33 @@ def test_without_zookeeper(source: Cluster, topic_name: str, ask: Ask) -> None:
     assert errors == f"mirrormaker: group nobody has nothing of topic {topic_name} on {source.bootstrap}\n"
 
 
+def test_a_member_of_the_group_owns_its_partitions(source: Cluster, topic_name: str, ask: Ask) -> None:
+    source.create_topic(topic_name, partitions=2)
+    consumer = KafkaConsumer(
+        topic_name,
+        bootstrap_servers=source.bootstrap,
+        group_id=topic_name,
+        client_id="reader",
+        enable_auto_commit=False,
+    )
+    deadline = time.monotonic() + 30
+    while len(consumer.assignment()) < 2:
+        assert time.monotonic() < deadline
+        consumer.poll(100)
+    code, output, errors = ask("--bootstrap-server", source.bootstrap, "--group", topic_name)
+    consumer.close()
+    assert (code, errors) == (0, "")
+    rows = [line.split() for line in output.splitlines()[1:]]
+    assert [row[2:6] for row in rows] == [["0", "-1", "0", "unknown"], ["1", "-1", "0", "unknown"]]
+    assert all(row[6].startswith("reader-") for row in rows)
+
+
 # -- watching
 
 
 @pytest.fixture(scope="module")
 def watched(source: Cluster) -> str:
     """A group that has 100 of 1000 records behind it."""
-    from kafka import KafkaProducer
-
     topic = f"watched-{uuid.uuid4().hex[:8]}"
     source.create_topic(topic)
     producer = KafkaProducer(bootstrap_servers=source.bootstrap)

@@ -12,9 +12,11 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment
 from rich.console import Console
 
 from mirrormaker.cli import call
+from mirrormaker.offsets import new_groups
 from mirrormaker.offsets.coordinator import assigned
 from mirrormaker.offsets.standing import Pace, Paces, Row, Standing
 from mirrormaker.offsets.table import as_json, lines, moving_lines, picture
+from mirrormaker.wire.codec import BadFrame
 
 SEE = "(see mirrormaker offsets --help)"
 BROKERS = {0: ("127.0.0.1", 9092), 1: ("::1", 9093)}
@@ -127,6 +129,26 @@ def test_an_assignment_is_read() -> None:
 @given(st.binary(max_size=80))
 def test_an_assignment_of_someone_elses_making_is_none(data: bytes) -> None:
     assert isinstance(assigned(data), list)
+
+
+# What a broker of 4.3.1 answered about a group with one member, of two topics.
+_NEW_GROUP = bytes.fromhex(
+    "000000000200000003673807537461626c65000000020000000208756e69666f726d02176a44775f6f636774514d534d723946665f58596338410000"
+    "00000002036d650b2f3132372e302e302e3103027402750103d4c8fa48eaba4f60b5438a7a63a7bb840274030000000000000001003795d8aa27cd4c"
+    "a1a060dfabc32a32eb02750200000000000003d4c8fa48eaba4f60b5438a7a63a7bb840274030000000000000001003795d8aa27cd4ca1a060dfabc3"
+    "2a32eb02750200000000000000800000000000"
+)
+
+
+def test_owners_in_a_group_of_the_new_protocol() -> None:
+    member = "me-jDw_ocgtQMSMr9Ff_XYc8A"
+    assert new_groups.read(memoryview(_NEW_GROUP)) == {("t", 0): member, ("t", 1): member, ("u", 0): member}
+
+
+@pytest.mark.parametrize("end", range(len(_NEW_GROUP) - 1))
+def test_an_answer_that_ends_too_early_is_told(end: int) -> None:
+    with pytest.raises(BadFrame):
+        new_groups.read(memoryview(_NEW_GROUP[:end]))
 
 
 # -- wrong calls

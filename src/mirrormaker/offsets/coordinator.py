@@ -14,10 +14,10 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, OffsetFetchReque
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirrormaker.errors import ClusterError
+from mirrormaker.offsets import new_groups
+from mirrormaker.offsets.standing import Key
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.connection import UnsupportedRequest
-
-Key = tuple[str, int]
 
 _NO_OFFSET = 3  # what 0.8.2 answers for a partition without one
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 14, 15, 16
@@ -57,6 +57,9 @@ class Coordinator:
             answer = await self._ask(DescribeGroupsRequest(groups=[self.group], include_authorized_operations=False))
         except UnsupportedRequest:
             return {}  # 0.8.2: its consumers are known to ZooKeeper alone
+        if not any(described.members for described in answer.groups) and self._node is not None:
+            connection = await self.cluster.connection(self._node)
+            return await new_groups.owners(connection, self.group, self.cluster.endpoint.request_timeout)
         return {
             key: member.member_id
             for described in answer.groups
