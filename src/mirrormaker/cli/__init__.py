@@ -1,4 +1,4 @@
-"""The commands: `mirrormaker run`, `offsets`, `settings`, `demo`; `kafka-mirror-maker` and others are names that people know them by."""
+"""The commands: `mirrormaker run`, `offsets`, `settings`, `demo`; and the names under which people know some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe, framed by hand: who has what in a group of the protocol that came with Kafka 4 (`group.protocol=consumer`).
+"""ConsumerGroupDescribe, framed by hand: who has what in a group of Kafka 4's own protocol (`group.protocol=consumer`).
 
 kafka-python does not have this request yet.
 """
