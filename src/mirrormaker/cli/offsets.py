@@ -73,7 +73,7 @@ def add_to(commands: Any) -> None:
         "--retry.backoff.ms", metavar="MS", action=Once, type=int, default=3000, dest="retry_backoff_ms",
         help="the longest pause before the group's coordinator is asked again (default: 3000)",
     )  # fmt: skip
-    parser.set_defaults(body=body, prog=parser.prog)
+    parser.set_defaults(body=body, parser=parser)
 
 
 def body(args: argparse.Namespace) -> int:
@@ -95,7 +95,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    see = f"(see {args.prog} --help)"
+    see = f"(see {args.parser.prog} --help)"
     if not args.group:
         raise SettingError(f'Missing required argument "[group]" {see}')
     if args.zookeeper is not None and args.bootstrap_server is not None:
