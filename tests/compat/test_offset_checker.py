@@ -156,6 +156,7 @@ def test_without_zookeeper(source: Cluster, topic_name: str, ask: Ask) -> None:
     assert json.loads(output) == {
         "group": topic_name,
         "lag": 0,
+        "unknown": 1,
         "partitions": [
             {**row, "partition": 0, "offset": None, "lag": None},
             {**row, "partition": 1, "offset": 0, "lag": 0},

@@ -81,9 +81,15 @@ def test_pace_and_time_to_catch_up() -> None:
     assert text[2][5:] == ["0", "0", "yes", "none"]
     assert text[3][5:] == ["85", "1", "not", "at", "this", "pace", "none"], "20 came while 2 were consumed"
     assert text[4][5:] == ["unknown", "-", "unknown", "none"]
-    assert " ".join(text[5]) == "total: lag 135, 11 records/s, caught up: in 2 min"
+    assert " ".join(text[5]) == "total: lag 135, 11 records/s, caught up: in 2 min, 1 of 4 partitions unknown"
     assert paces.of(("orders", 0), ("orders", 1), ("orders", 2)) == Pace(11.0, 1.0)
     assert paces.of(("orders", 7)) is None
+
+
+def test_a_group_with_partitions_of_unknown_lag_is_not_called_caught_up() -> None:
+    now = standing(row(5, 5), Row("orders", 1, None, 7, None, None))
+    *_, last = moving_lines(now, watched(now, now), False)
+    assert last == "total: lag 0, 0 records/s, caught up: unknown, 1 of 2 partitions unknown"
 
 
 def test_a_pace_is_that_of_the_last_minute_and_a_half() -> None:
@@ -96,7 +102,7 @@ def test_the_picture_for_a_terminal_fits_into_it() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(picture(now, watched(standing(row(30, 100)), now), True, "12:00:00 nobody answers"))
     text = console.export_text()
-    assert text.startswith("mirror: lag 50, 10 records/s, caught up: in 5 s\n")
+    assert text.startswith("mirror: lag 50, 10 records/s, caught up: in 5 s, 1 of 2 partitions unknown\n")
     for words in ("no leader", "BROKER INFO", "12:00:00 nobody answers", "in 5 s"):
         assert words in text
 
@@ -106,7 +112,7 @@ def test_json_has_null_for_what_is_not_known() -> None:
     first = {"topic": "orders", "partition": 0, "offset": 7, "log_size": 10, "lag": 3, "owner": "me", "leader": 0}
     second = {**first, "partition": 1, "offset": None, "log_size": 4, "lag": None, "owner": None}
     assert as_json(now, None, False) == {
-        "group": "mirror", "lag": 3, "partitions": [first, second], "failures": ["why"],
+        "group": "mirror", "lag": 3, "unknown": 1, "partitions": [first, second], "failures": ["why"],
     }  # fmt: skip
     moving = as_json(now, watched(standing(row(1, 10)), now), True)
     assert moving["partitions"][0] == {**first, "records_per_second": 3.0, "seconds_to_catch_up": 1.0}

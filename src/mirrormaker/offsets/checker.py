@@ -81,19 +81,32 @@ class Checker:
 
     async def _standing(self, keys: list[Key], old: Known, new: Known) -> Standing:
         led = {key: leader.leader for key in keys if (leader := self.cluster.leader(*key)) is not None}
-        ends = await list_offsets(self.cluster, led, LATEST)
+        ends, silent = await self._ends(led)
         offsets: dict[Key, int | None] = {**old.offsets, **new.offsets, **dict.fromkeys(new.failed)}
         owners = {**new.owners, **old.owners}
         rows = [
             Row(*key, led.get(key), offsets.get(key, NONE), _number(ends.get(key)), owners.get(key)) for key in keys
         ]
         brokers = {node: self.cluster.brokers[node] for node in sorted(set(led.values()))}
-        failures = [
+        failures = silent + [
             f"Could not fetch offset for [{topic},{partition}] due to {new.failed[topic, partition]}."
             for topic, partition in keys
             if (topic, partition) in new.failed
         ]
         return Standing(self.group, tuple(rows), brokers, tuple(failures))
+
+    async def _ends(self, led: dict[Key, int]) -> tuple[dict[Key, int | Exception], list[str]]:
+        """Where the logs end; a broker that does not answer hides only what it leads."""
+        ends: dict[Key, int | Exception] = {}
+        silent = []
+        for node in sorted(set(led.values())):
+            try:
+                ends |= await list_offsets(self.cluster, [key for key in led if led[key] == node], LATEST)
+            except OSError as error:
+                silent.append(f"Could not ask broker {node} where its logs end: {error}.")
+        if led and not ends:
+            raise ConnectionError(silent[0])
+        return ends, silent
 
     def _unknown(self, znode: str, what: str) -> ClusterError:
         """In the original's words where ZooKeeper was asked: scripts look for them."""

@@ -17,8 +17,10 @@ from mirrormaker.errors import ClusterError
 from mirrormaker.offsets import new_groups
 from mirrormaker.offsets.standing import Key
 from mirrormaker.wire.cluster import Cluster, error_for
-from mirrormaker.wire.connection import UnsupportedRequest
+from mirrormaker.wire.connection import Connection, UnsupportedRequest
 
+_WHOLE_GROUP = 2  # the version of OffsetFetch that asks for all that a group has
+_NEWEST = 7  # later ones ask for several groups
 _NO_OFFSET = 3  # what 0.8.2 answers for a partition without one
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 14, 15, 16
 _ELSEWHERE_OR_SOON = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
@@ -40,7 +42,7 @@ class Coordinator:
         """
         entry = OffsetFetchRequest.OffsetFetchRequestTopic
         named = [entry(name=topic, partition_indexes=list(numbers)) for topic, numbers in partitions.items()]
-        if await self._best_version(OffsetFetchRequest) >= 2:
+        if (await self._connect()).best_version(OffsetFetchRequest) >= _WHOLE_GROUP:
             answer = await self._ask(OffsetFetchRequest(group_id=self.group, topics=None, require_stable=False))
         elif named:
             answer = await self._ask(OffsetFetchRequest(group_id=self.group, topics=named))
@@ -57,9 +59,8 @@ class Coordinator:
             answer = await self._ask(DescribeGroupsRequest(groups=[self.group], include_authorized_operations=False))
         except UnsupportedRequest:
             return {}  # 0.8.2: its consumers are known to ZooKeeper alone
-        if not any(described.members for described in answer.groups) and self._node is not None:
-            connection = await self.cluster.connection(self._node)
-            return await new_groups.owners(connection, self.group, self.cluster.endpoint.request_timeout)
+        if not any(described.members for described in answer.groups):
+            return await new_groups.owners(await self._connect(), self.group, self.cluster.endpoint.request_timeout)
         return {
             key: member.member_id
             for described in answer.groups
@@ -70,17 +71,13 @@ class Coordinator:
 
     # -- the broker
 
-    async def _best_version(self, message: type[ApiMessage]) -> int:
-        await self._find()
-        assert self._node is not None
-        return (await self.cluster.connection(self._node)).best_version(message)
-
     async def _ask(self, request: ApiMessage) -> Any:
         """Ask the coordinator, wherever it is by now."""
         deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
         while True:
-            await self._find()
-            answer = await self.cluster.ask(request, self._node, newest=7)
+            connection = await self._connect()
+            version = min(_NEWEST, connection.best_version(type(request)))
+            answer = await connection.ask(request, self.cluster.endpoint.request_timeout, version)
             codes = _codes(answer)
             if not codes & _ELSEWHERE_OR_SOON:
                 self._check(getattr(answer, "error_code", 0) or 0)
@@ -91,18 +88,31 @@ class Coordinator:
             await asyncio.sleep(pause)
             pause = min(self._backoff, pause * 2)
 
-    async def _find(self) -> None:
+    async def _connect(self) -> Connection:
+        """Find the coordinator; one that has just died is waited for until another has taken its place."""
         deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
-        while self._node not in self.cluster.brokers:
-            answer = await self.cluster.ask(FindCoordinatorRequest(key=self.group, key_type=0), newest=3)
-            if not answer.error_code:
-                self._node = answer.node_id
-                self.cluster.brokers.setdefault(answer.node_id, (answer.host, answer.port))
-            elif answer.error_code not in _ELSEWHERE_OR_SOON or time.monotonic() > deadline:
-                self._check(answer.error_code)
-            else:
-                await asyncio.sleep(pause)
-                pause = min(self._backoff, pause * 2)
+        while True:
+            try:
+                self._node = await self._find() if self._node not in self.cluster.brokers else self._node
+                if self._node is not None:
+                    return await self.cluster.connection(self._node)
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+                self._node = None
+            await asyncio.sleep(pause)
+            pause = min(self._backoff, pause * 2)
+            if time.monotonic() > deadline:
+                self._check(_NO_COORDINATOR)
+
+    async def _find(self) -> int | None:
+        """None if there is none at the moment."""
+        answer = await self.cluster.ask(FindCoordinatorRequest(key=self.group, key_type=0), newest=3)
+        if answer.error_code in _ELSEWHERE_OR_SOON:
+            return None
+        self._check(answer.error_code)
+        self.cluster.brokers.setdefault(answer.node_id, (answer.host, answer.port))
+        return int(answer.node_id)
 
     def _check(self, code: int) -> None:
         if code:

@@ -40,7 +40,13 @@ class Standing:
 
     @property
     def lag(self) -> int:
+        """Of the partitions whose lag is known."""
         return sum(row.lag or 0 for row in self.rows)
+
+    @property
+    def unknown(self) -> int:
+        """Partitions whose lag is not known: no leader, or nothing committed yet."""
+        return sum(row.lag is None for row in self.rows)
 
 
 @dataclass(frozen=True)

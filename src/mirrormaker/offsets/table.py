@@ -57,12 +57,16 @@ def picture(standing: Standing, paces: Paces, broker_info: bool, trouble: str) -
 def summary(standing: Standing, paces: Paces) -> str:
     """The group as a whole."""
     pace = paces.of(*((row.topic, row.partition) for row in standing.rows))
-    return f"lag {standing.lag:,}, {_rate(pace)} records/s, caught up: {_left(pace, standing.lag)}"
+    left = _left(pace, standing.lag) if standing.lag or not standing.unknown else "unknown"
+    text = f"lag {standing.lag:,}, {_rate(pace)} records/s, caught up: {left}"
+    if standing.unknown:
+        text += f", {standing.unknown} of {len(standing.rows)} partitions unknown"
+    return text
 
 
 def as_json(standing: Standing, paces: Paces | None, broker_info: bool) -> dict[str, Any]:
     """Numbers that are not known are null. The pace is there when it was watched for."""
-    found: dict[str, Any] = {"group": standing.group, "lag": standing.lag}
+    found: dict[str, Any] = {"group": standing.group, "lag": standing.lag, "unknown": standing.unknown}
     if paces is not None:
         found |= _pace_json(paces.of(*((row.topic, row.partition) for row in standing.rows)), standing.lag)
     found["partitions"] = [_row_json(row, paces) for row in standing.rows]
