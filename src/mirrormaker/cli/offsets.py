@@ -153,14 +153,14 @@ async def _once(checker: Any, args: argparse.Namespace) -> None:
 
 
 async def _watch(checker: Any, args: argparse.Namespace) -> None:
-    """Until Ctrl+C. What fails at first ends it; what fails later is said, and asked for again."""
+    """Until Ctrl+C. What fails at first ends it; what fails later is said once, and asked for again."""
     from rich.console import Console
     from rich.live import Live
 
     from mirrormaker.offsets import table
     from mirrormaker.offsets.standing import Paces
 
-    paces, standing, trouble = Paces(), await checker.look(), ""
+    paces, standing, trouble, said = Paces(), await checker.look(), "", False
     console = Console(highlight=False)
     with contextlib.ExitStack() as stack:
         is_live = console.is_terminal and not args.json
@@ -171,11 +171,13 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
             if live is not None:
                 live.update(table.picture(standing, paces, args.broker_info, trouble), refresh=True)
             elif trouble:
-                print(trouble, file=sys.stderr, flush=True)
+                if not said:
+                    print(trouble, file=sys.stderr, flush=True)
             elif args.json:
                 print(json.dumps({"time": time.time(), **table.as_json(standing, paces, args.broker_info)}), flush=True)
             else:
                 print("\n".join(table.moving_lines(standing, paces, args.broker_info)), end="\n\n", flush=True)
+            said = bool(trouble)
             await asyncio.sleep(args.watch)
             try:
                 standing, trouble = await checker.look(), ""
