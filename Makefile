@@ -44,7 +44,7 @@ test: setup lint
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else
-	$(VENV)/bin/pytest -n 2 --dist loadfile -m "not alone"
+	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(VENV)/bin/pytest -m alone
 endif
 
