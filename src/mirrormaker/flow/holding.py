@@ -68,12 +68,13 @@ class Holding:
         self.tries += 1
         return news
 
-    def count(self, records: int, size: int) -> None:
+    def count(self, records: int, size: int) -> tuple[int, int]:
         """Add what a stream has done since it last told: it counts from zero whenever it takes the partition."""
-        before = self._last
-        self.records += records - before[0]
-        self.bytes += size - before[1]
+        new = records - self._last[0], size - self._last[1]
+        self.records += new[0]
+        self.bytes += new[1]
         self._last = (records, size)
+        return new
 
     def handed_over(self) -> None:
         """The stream has let go, or is gone."""
