@@ -38,7 +38,13 @@ class Browser:
             assert time.monotonic() < deadline, f"chromedriver did not start:\n{log.read_text()}"
             time.sleep(0.05)
         self._url = f"http://127.0.0.1:{found[1]}/session"
-        arguments = ["--headless=new", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"]
+        arguments = [
+            "--headless=new",
+            "--disable-gpu",
+            "--no-first-run",
+            "--hide-scrollbars",
+            "--disable-dev-shm-usage",
+        ]
         arguments += ["--no-sandbox", f"--user-data-dir={self._directory / 'chromium'}"]
         options = {"args": arguments, "binary": shutil.which("chromium")}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}

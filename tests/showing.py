@@ -1,4 +1,4 @@
-"""A status page of a mirror that does not exist: the server, the documents and the page are the real ones, the figures are made up."""
+"""The status page of a mirror that does not exist: server, documents and page are the real ones, the figures are made up."""
 
 from __future__ import annotations
 

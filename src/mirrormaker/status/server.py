@@ -18,7 +18,7 @@ import socket
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings.status import StatusSettings, is_loopback
@@ -63,11 +63,11 @@ class Request:
                 raise BadRequest(HTTPStatus.BAD_REQUEST)
             headers[name] = value.strip()
         try:
-            url = urlsplit(match[2].decode())
-            query = parse_qs(url.query, max_num_fields=8)
+            path, _, text = match[2].decode().partition("?")
+            query = parse_qs(text, max_num_fields=8)
         except ValueError:
             raise BadRequest(HTTPStatus.BAD_REQUEST) from None
-        return cls(url.path, {name: values[0] for name, values in query.items()}, headers)
+        return cls(path, {name: values[0] for name, values in query.items()}, headers)
 
 
 @dataclass(frozen=True)
