@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java
+.PHONY: demo test lint bench bench-quick faults clean setup java tools
 .DEFAULT_GOAL := help
 
 help:
@@ -39,7 +39,11 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test: setup lint
+# A browser and promtool, for tests that are skipped without them.
+tools: $(READY)
+	@sh scripts/tools.sh $(VENV)
+
+test: setup lint tools
 	$(VENV)/bin/pytest $(ARGS)
 
 bench: setup
