@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrormaker.flow.desk import Desk
+from mirrormaker.flow.holding import Holding
+from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.status import counts as counts_module
 from mirrormaker.status.counts import Counted, Counts, StreamFigures
 from mirrormaker.status.events import Events, kind_of
@@ -18,9 +21,12 @@ from mirrormaker.status.history import History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
 from mirrormaker.stream.outlet import Entry
+from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.stream.tally import BOUNDS, CLASSES, Tally
+from mirrormaker.wire.batch import SEQUENCES
 from tests.showing import MadeUp
 
+OURS = Identity(1, 0)
 FLOW = Path(counts_module.__file__).parent.parent / "flow"
 
 
@@ -140,6 +146,17 @@ def test_events_are_bounded_and_asked_for_by_number() -> None:
     assert events.after(1000) == []
 
 
+def test_what_is_said_again_with_another_number_of_seconds_is_no_news() -> None:
+    events = Events()
+    for seconds in (5, 10, 15):
+        events.add(f"waiting for Spark to start the streams ({seconds} s)")
+    events.add("stream 1 is back")
+    assert [event.text for event in events.after(0)] == [
+        "waiting for Spark to start the streams (5 s)",
+        "stream 1 is back",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -206,3 +223,37 @@ def test_histograms_are_what_prometheus_expects() -> None:
     assert buckets == sorted(buckets)
     assert buckets[-1] == count > 0
     assert total > 0
+
+
+def reported(offset: int, sequence: int, *, identity: Identity = OURS, **more: Any) -> dict[str, Any]:
+    cuts = (Cut(0, sequence, offset),)
+    position = Position("orders", 0, offset, -1, "", identity, "there", "", 1, cuts)
+    figures = {"records": 0, "bytes": 0, "end": 100, "state": "flowing", "note": "", "clean": False, **more}
+    return {"topic": "orders", "partition": 0, "position": position.to_json(), "tenancy": 1, **figures}
+
+
+def roster(sequence: int, identity: Identity = OURS) -> Roster:
+    nothing: Any = lambda *_: None  # noqa: E731
+    found = Roster(0, 1, Desk(), nothing, Consequences(lambda: True, nothing, nothing, nothing, nothing), "the log")
+    position = Position("orders", 0, 10, -1, "", identity, "there", "", 1, (Cut(0, sequence, 10),))
+    found.holdings = {("orders", 0): Holding(position, clean=True, stream=0, given=True, tenancy=1)}
+    return found
+
+
+def test_what_a_killed_stream_had_not_reported_is_counted_by_its_numbers() -> None:
+    desk_side = roster(sequence=SEQUENCES - 5)
+    desk_side.reported(0, {"partitions": [reported(20, 5, records=10, bytes=100)], "finished": []})
+    holding = desk_side.holdings["orders", 0]
+    desk_side.left(0)  # it has sent ten more by then
+    holding.given, holding.tenancy, holding.stream = True, 1, 0
+    desk_side.reported(0, {"partitions": [reported(30, 15, bytes=20)], "finished": []})
+    assert holding.records == desk_side.counts.all.records == 20
+    assert desk_side.counts.all.bytes == 120
+
+
+def test_without_numbers_records_are_counted_as_the_stream_counts_them() -> None:
+    nobody = Identity(-1, -1)
+    desk_side = roster(sequence=0, identity=nobody)
+    for records in (4, 9):
+        desk_side.reported(0, {"partitions": [reported(20, 0, identity=nobody, records=records)], "finished": []})
+    assert desk_side.counts.partitions["orders", 0].records == 9

@@ -68,9 +68,12 @@ class Holding:
         self.tries += 1
         return news
 
-    def count(self, records: int, size: int) -> tuple[int, int]:
-        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition."""
-        new = records - self._last[0], size - self._last[1]
+    def count(self, records: int, size: int, by_number: int | None) -> tuple[int, int]:
+        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition.
+
+        Records are counted by their numbers, where they have any: so nothing is missing that a killed stream had not reported.
+        """
+        new = records - self._last[0] if by_number is None else by_number, size - self._last[1]
         self.records += new[0]
         self.bytes += new[1]
         self._last = (records, size)

@@ -178,9 +178,12 @@ class Roster:
 
     def _note(self, holding: Holding, part: dict[str, Any]) -> None:
         position, before = Position.from_json(part["position"]), holding.position.offset
+        by_number = None if position.identity.producer_id < 0 else 0
         if position.identity == holding.position.identity and position.offset >= holding.position.offset:
+            by_number = None if by_number is None else position.records_since(holding.position)
             holding.position = position
-        self.counts.add(holding.position.key, *holding.count(part["records"], part["bytes"]), part.get("tally"))
+        new = holding.count(part["records"], part["bytes"], by_number)
+        self.counts.add(holding.position.key, *new, part.get("tally"))
         holding.end = max(holding.end, part["end"])
         if part["state"] == "stopped":
             part["note"] = ""  # why is said by whoever deals with it

@@ -35,15 +35,21 @@ def kind_of(text: str) -> str:
     return next((kind for kind, pattern in _KINDS if re.search(pattern, text)), "note")
 
 
+def _same(one: str, other: str) -> bool:
+    return re.sub(r"\(\d+ s\)", "", one) == re.sub(r"\(\d+ s\)", "", other)
+
+
 class Events:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._count = 0
 
     def add(self, text: str) -> Event:
-        self._count += 1
-        event = Event(self._count, time.time(), kind_of(text), text)
-        self._events.append(event)
+        """What is said again with only another number in it is no news."""
+        event = Event(self._count + 1, time.time(), kind_of(text), text)
+        if not (self._events and _same(self._events[-1].text, text)):
+            self._count += 1
+            self._events.append(event)
         return event
 
     def after(self, number: int) -> list[Event]:
