@@ -17,7 +17,7 @@ def look(mirror: Mirror) -> Picture:
     names = _names([Path(settings.path).stem for settings in mirror.sources])
     guarantee, why = mirror.guarantee()
     cluster = next((flow.target.id for flow in mirror.flows if flow.target.id), "")
-    each = list(zip(names, mirror.flows, strict=False))  # there are none yet when it is looked at for the first time
+    each = list(zip(names, mirror.flows, strict=True))
     return Picture(
         sources=tuple(_source(mirror, name, flow) for name, flow in each),
         target=str(mirror.target.endpoint),
@@ -39,6 +39,7 @@ def _names(stems: list[str]) -> list[str]:
 def _source(mirror: Mirror, name: str, flow: Flow) -> Source:
     since_the_start = mirror.flows_of(flow.number)
     trouble = mirror.trouble_of(flow.number)
+    at_work = any(stream.at_work for stream in flow.roster.counts.streams.values())
     return Source(
         name=name,
         address=str(flow.settings.endpoint),
@@ -46,7 +47,7 @@ def _source(mirror: Mirror, name: str, flow: Flow) -> Source:
         cluster=flow.source.id,
         member=mirror.member_of(flow.number),
         trouble=trouble,
-        is_ready=not trouble and flow.ready.is_set() and flow.roster.seen,
+        is_ready=not trouble and flow.ready.is_set() and at_work,
         dropped=sum(f.undelivered.count for f in since_the_start),
         lost=sum(len(f.lost) for f in since_the_start),
         counts=flow.roster.counts,

@@ -27,6 +27,7 @@ from mirrormaker.status.status import Status
 _MAX_HEAD = 16 << 10  # bytes of a request, which has no body
 _READ_WITHIN = 5.0  # seconds for a request to arrive
 _WRITE_WITHIN = 20.0  # seconds for an answer to be taken: 2,000 partitions over a slow line are 600 KB
+_NAMED_WITHIN = 2.0  # seconds to find this machine's full name
 _MAX_CONNECTIONS = 64
 _ATTEMPT = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]\r\n")
 _JSON, _HTML, _TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
@@ -99,7 +100,7 @@ class StatusServer:
         self._connections = 0
         self._names = {"localhost", settings.host.lower()}
         if not settings.is_loopback:
-            self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+            self._names.add(socket.gethostname().lower())
         self.port = settings.port
 
     async def open(self) -> str:
@@ -111,6 +112,9 @@ class StatusServer:
             reason = error.strerror or str(error)
             raise MirrorError(f"--status.address {host}:{port}: {reason}; choose another one") from error
         self.port = self._server.sockets[0].getsockname()[1]
+        if not self._settings.is_loopback:
+            with contextlib.suppress(asyncio.TimeoutError):  # a name server may take its time
+                self._names.add((await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), _NAMED_WITHIN)).lower())
         self._ticking = asyncio.create_task(self._tick())
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self.port}/"
@@ -198,7 +202,7 @@ class StatusServer:
         match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::\d{1,5})?", given)
         name = (match[1] or match[2]).lower() if match else ""
         if not (name in self._names or is_loopback(name) or (not self._settings.is_loopback and _is_number(name))):
-            raise BadRequest(HTTPStatus.MISDIRECTED_REQUEST, "this is not the host that you are looking for")
+            raise BadRequest(HTTPStatus.MISDIRECTED_REQUEST, "use the name or the address of the machine itself")
 
     # -- the token
 
