@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import shutil
+import signal
 import subprocess
 import time
 import urllib.error
@@ -60,8 +61,7 @@ class Browser:
         try:
             self._ask("DELETE", "")
         finally:
-            self._process.terminate()
-            self._process.wait(10)
+            owned.end(self._process, signal.SIGTERM)
 
     def open(self, url: str) -> None:
         self._ask("POST", "/url", {"url": url})

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrormaker.flow import looking
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.roster import Consequences, Roster
@@ -257,3 +258,27 @@ def test_without_numbers_records_are_counted_as_the_stream_counts_them() -> None
     for records in (4, 9):
         desk_side.reported(0, {"partitions": [reported(20, 0, identity=nobody, records=records)], "finished": []})
     assert desk_side.counts.partitions["orders", 0].records == 9
+
+
+@pytest.mark.parametrize(
+    ("holding", "shown"),
+    [
+        ({"given": True, "state": "flowing"}, ("flowing", "")),
+        ({"given": True, "state": "flowing", "note": "source: away"}, ("waiting", "source: away")),
+        ({"given": True, "state": "waiting", "note": "NotEnoughReplicas (19)"}, ("waiting", "NotEnoughReplicas (19)")),
+        ({"given": True, "state": "resuming"}, ("waiting", "reading the target back")),
+        ({"given": False, "state": "flowing"}, ("waiting", "for a stream")),
+        ({"given": False, "busy": True}, ("waiting", "for new numbers")),
+        ({"given": True, "stopped": "not authorised", "state": "flowing"}, ("stopped", "not authorised")),
+    ],
+)
+def test_a_partition_that_does_not_flow_says_why(holding: dict[str, Any], shown: tuple[str, str]) -> None:
+    position = Position("orders", 3, 10, -1, "", OURS, "there", "", 1, (Cut(0, 0, 0),))
+    found = looking._partition("old", Holding(position, clean=True, end=25, **holding))
+    assert (found.state, found.why) == shown
+    assert (found.topic, found.partition, found.lag) == ("orders", 3, 15)
+
+
+def test_sources_are_named_after_their_files_and_told_apart() -> None:
+    assert looking._names(["paris", "london"]) == ["paris", "london"]
+    assert looking._names(["source", "london", "source"]) == ["source-1", "london", "source-3"]
