@@ -218,3 +218,20 @@ def test_an_address_that_is_taken_is_named(shown: Shown) -> None:
     taken = StatusServer(StatusSettings("127.0.0.1", shown.port, None, 10), shown.status)
     with pytest.raises(MirrorError, match=rf"--status.address 127.0.0.1:{shown.port}: .*choose another"):
         asyncio.run(taken.open())
+
+
+def test_a_mistake_of_ours_is_a_500_and_the_page_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_up = MadeUp(3)
+    with Shown(made_up) as shown:
+        monkeypatch.setattr(shown.status, "_overview", lambda: 1 / 0)
+        monkeypatch.setattr(shown.status, "_look", lambda: 1 / 0)
+        shown.status._kept.clear()
+        assert get(shown, "/api/status").status == 500
+        deadline = time.monotonic() + 5
+        while capsys.readouterr().err.count("_look") < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        monkeypatch.undo()
+        assert get(shown, "/api/status").status == 200

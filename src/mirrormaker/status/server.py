@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 import re
 import socket
+import traceback
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
@@ -122,7 +123,10 @@ class StatusServer:
 
     async def _tick(self) -> None:
         while True:
-            self._status.tick()
+            try:
+                self._status.tick()
+            except Exception:  # a mistake of ours must not end in silence, nor in a page that stands still
+                traceback.print_exc()
             await asyncio.sleep(1)
 
     def close(self) -> None:
@@ -161,6 +165,9 @@ class StatusServer:
             bad = BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except BadRequest as error:
             bad = error
+        except Exception:
+            traceback.print_exc()
+            bad = BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR)
         return Answer(f"{bad}\n".encode(), _TEXT, bad.status, tuple(bad.headers.items()))
 
     # -- one request
