@@ -285,6 +285,7 @@ def test_every_line_of_the_log_is_json(mirror: Mirror) -> None:
 # -- many partitions
 
 
+@pytest.mark.alone
 @needs_a_browser
 def test_two_thousand_partitions_without_jank(browser: Browser) -> None:
     browser.complaints()  # of the mirror that has gone

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def look(mirror: Mirror) -> Picture:
     names = _names([Path(settings.path).stem for settings in mirror.sources])
     guarantee, why = mirror.guarantee()
-    cluster = next((flow.target.id for flow in mirror.flows if flow.target.id), "")
+    target = next((flow.target for flow in mirror.flows if flow.target.id), mirror.flows[0].target)
     each = list(zip(names, mirror.flows, strict=True))
     return Picture(
         sources=tuple(_source(mirror, name, flow) for name, flow in each),
-        target=str(mirror.target.endpoint),
-        target_cluster=cluster,
+        target=str(target.endpoint),
+        target_cluster=target.id,
         guarantee=guarantee,
         why=why,
         buffer_limit=mirror.target.buffer_bytes,
@@ -42,7 +42,7 @@ def _source(mirror: Mirror, name: str, flow: Flow) -> Source:
     at_work = any(stream.at_work for stream in flow.roster.counts.streams.values())
     return Source(
         name=name,
-        address=str(flow.settings.endpoint),
+        address=str(flow.source.endpoint) or f"ZooKeeper {flow.settings.zookeeper}",
         group=flow.settings.group_id,
         cluster=flow.source.id,
         member=mirror.member_of(flow.number),

@@ -178,7 +178,7 @@ class Roster:
 
     def _note(self, holding: Holding, part: dict[str, Any]) -> None:
         position, before = Position.from_json(part["position"]), holding.position.offset
-        by_number = None if position.identity.producer_id < 0 else 0
+        by_number = 0 if position.identity.is_numbered else None
         if position.identity == holding.position.identity and position.offset >= holding.position.offset:
             by_number = None if by_number is None else position.records_since(holding.position)
             holding.position = position
