@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java
+.PHONY: demo test lint bench bench-quick faults clean setup java tools
 .DEFAULT_GOAL := help
 
 help:
@@ -39,8 +39,12 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# A browser and promtool, for tests that are skipped without them.
+tools: $(READY)
+	@sh scripts/tools.sh $(VENV)
+
 # Two at a time, file by file; then those that measure, which want the machine for themselves.
-test: setup lint
+test: setup lint tools
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else
