@@ -1,0 +1,272 @@
+"""What is there to compare: one look at both clusters, and at how far the mirror is.
+
+The committed positions are read first and the target's ends last, so what a position speaks of is on the target by then. A position
+of ours says both: the source offset before which everything is mirrored, and the target offset before which it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from kafka.errors import KafkaError
+
+from mirrormaker.errors import ClusterError, MirrorError
+from mirrormaker.flow.ledger import unpack
+from mirrormaker.flow.membership import Membership
+from mirrormaker.flow.opening import offsets, topic_id
+from mirrormaker.flow.topics import Filter, Judge
+from mirrormaker.settings.clients import SourceSettings, TargetSettings
+from mirrormaker.stream.position import Position
+from mirrormaker.stream.trouble import describe
+from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.configs import TOPIC, describe_configs
+from mirrormaker.wire.offsets import EARLIEST, LATEST
+
+Key = tuple[str, int]
+TARGET = -1  # the side that is no source
+_POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
+
+
+class CannotTell(MirrorError):
+    """Something keeps both sides from being compared: neither the same nor different."""
+
+    exit_code = 2
+
+
+class Window(NamedTuple):
+    """Timestamps to compare, in milliseconds: from the first up to the second."""
+
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One partition of one side as it was when we looked."""
+
+    side: int
+    topic: str
+    partition: int
+    log_start: int
+    start: int  # of what is compared: later than the log's, if only some timestamps are
+    until: int
+    end: int
+    open_end: bool = False  # its last records may have no counterpart yet
+    producer: int = -1  # under which a source partition is mirrored now
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """One topic: its partitions on all sides, and what is known of them."""
+
+    name: str
+    by_key: bool
+    sources: tuple[Part, ...]
+    targets: tuple[Part, ...]
+    limits: dict[tuple[int, int], int] = field(default_factory=dict)  # (target partition, producer): where it stood
+    timestamps: bool = True  # can be compared
+    compacted: bool = False  # on either side
+    starts_late: bool = False  # the mirror may have begun with the newest records
+    notes: tuple[str, ...] = ()
+
+    @property
+    def one_to_one(self) -> bool:
+        """Each target partition has the records of one source partition."""
+        return not self.by_key and len({part.side for part in self.sources}) == 1
+
+    @property
+    def size(self) -> int:
+        return sum(max(0, part.until - part.start) for part in (*self.sources, *self.targets))
+
+    @property
+    def unmirrored(self) -> int:
+        return sum(max(0, part.end - max(part.start, part.until)) for part in self.sources)
+
+
+async def connected(which: str, cluster: Cluster, path: str) -> None:
+    try:
+        await cluster.refresh()
+    except OSError as error:
+        raise CannotTell(f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})") from error
+
+
+class Look:
+    """One look at all clusters: makes the plan of each topic."""
+
+    def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window = Window()) -> None:
+        self.settings, self.target_settings, self.window = sources, target, window
+        self.sources = [Cluster(each.endpoint) for each in sources]
+        self.target = Cluster(target.endpoint)
+        self.notes: list[str] = []
+
+    def close(self) -> None:
+        for cluster in (*self.sources, self.target):
+            cluster.close()
+
+    async def names(self, chosen: Filter, judge: Judge, only: Sequence[str]) -> list[str]:
+        """The topics that the filter takes, of all sources."""
+        for settings, cluster in zip(self.settings, self.sources, strict=True):
+            await connected("source", cluster, settings.path)
+        await connected("target", self.target, self.target_settings.path)
+        found = {t.name for cluster in self.sources for t in chosen.chosen(cluster.topics.values(), judge)}
+        unknown = [name for name in only if name not in found]
+        if unknown:
+            raise CannotTell(
+                f"--topics {unknown[0]}: there is no such topic on the source, or the filter leaves it out"
+            )
+        return sorted(found & set(only) if only else found)
+
+    async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
+        try:
+            return await self._plans(names)
+        except (KafkaError, OSError, ClusterError) as error:
+            raise CannotTell(describe(error)) from error
+
+    async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
+        positions = [await self._positions(n, set(names)) for n in range(len(self.sources))]
+        await self.target.refresh()
+        sides = {}
+        for side, cluster in enumerate(self.sources):
+            await cluster.refresh()
+            committed = self.settings[side].read_committed
+            sides[side] = await self._parts(side, cluster, names, committed)
+        sides[TARGET] = await self._parts(TARGET, self.target, names, True)
+        policies = [await _settings(cluster, names) for cluster in (*self.sources, self.target)]
+        return [self._plan(name, positions, sides, policies) for name in names]
+
+    async def _positions(self, side: int, names: set[str]) -> dict[Key, tuple[int, Position | None]]:
+        """How far the mirror is: the offset, and the rest of the position where it is one of ours."""
+        cluster, settings = self.sources[side], self.settings[side]
+        committed = await Membership(cluster, settings, None, 1, list).committed()
+        found: dict[Key, tuple[int, Position | None]] = {}
+        for key, (offset, metadata) in committed.items():
+            if key[0] not in names:
+                continue
+            position = unpack(*key, offset, metadata)
+            if position is not None and position.target_cluster != self.target.id:
+                raise CannotTell(
+                    f"group {settings.group_id} mirrors {key[0]}-{key[1]} to cluster {position.target_cluster}, and the target"
+                    f" is {self.target.id} ({self.target.endpoint}): name the target of this group"
+                )
+            if position is not None and position.topic_id not in ("", topic_id(cluster, key[0])):
+                continue  # of a topic that is gone; its successor is not mirrored yet
+            if position is not None and position.target_topic_id not in ("", topic_id(self.target, key[0])):
+                if key[0] in self.target.topics:
+                    self.notes.append(f"{key[0]} was created again on the target since it was mirrored")
+                position = None
+            found[key] = offset, position
+        return found
+
+    async def _parts(self, side: int, cluster: Cluster, names: Sequence[str], committed: bool) -> dict[Key, Part]:
+        keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
+        starts = await offsets(cluster, keys, EARLIEST)
+        since = {}
+        if self.window.since is not None:
+            since = await offsets(cluster, keys, self.window.since, committed)
+        ends = await offsets(cluster, keys, LATEST, committed)
+        return {
+            key: Part(side, *key, starts[key], _first(starts[key], since.get(key, 0), ends[key]), ends[key], ends[key])
+            for key in keys
+        }
+
+    def _plan(
+        self,
+        name: str,
+        positions: Sequence[dict[Key, tuple[int, Position | None]]],
+        sides: dict[int, dict[Key, Part]],
+        policies: Sequence[dict[str, dict[str, str]]],
+    ) -> TopicPlan:
+        targets = [part for part in sides[TARGET].values() if part.topic == name]
+        sources = [part for side in range(len(self.sources)) for part in sides[side].values() if part.topic == name]
+        counts = [len({p.partition for p in sources if p.side == n}) for n in range(len(self.sources))]
+        notes: list[str] = []
+        by_key = self._by_key(name, [count for count in counts if count], len(targets), notes)
+        placed, reached, limits = [], dict[int, int](), dict[tuple[int, int], int]()
+        unsure: set[int] = set()  # target partitions whose end nobody has written down
+        without = 0
+        for part in sources:
+            places = [t.partition for t in targets] if by_key else [part.partition]
+            known = positions[part.side].get((name, part.partition))
+            if known is None:
+                without += part.end > part.start
+                placed.append(replace(part, open_end=True))
+                unsure |= set(places)
+                continue
+            offset, position = known
+            part = replace(part, until=max(part.start, min(offset, part.end)))
+            if position is None or any(cut.ahead for cut in position.cuts if not cut.topic):
+                unsure |= set(places)
+                until = part.until if position is None else part.end
+                placed.append(replace(part, until=until, open_end=position is not None))
+                continue
+            for place in places:
+                cut = position.cut(place).offset
+                reached[place] = max(reached.get(place, 0), cut)
+                limits[place, position.identity.producer_id] = cut
+            if any(cut.topic for cut in position.cuts):
+                notes.append("mirrored with a message handler: records that it changed are different")
+            placed.append(replace(part, producer=position.identity.producer_id))
+        if without:
+            group = self.settings[0].group_id
+            notes.append(
+                f"group {group} has no committed offset for {without} of {len(sources)} partitions:"
+                " their last records may not be mirrored yet"
+            )
+        stamps = policies[-1].get(name, {}).get(_STAMPS) == "LogAppendTime"
+        return TopicPlan(
+            name=name,
+            by_key=by_key,
+            sources=tuple(placed),
+            targets=tuple(_ended(part, reached.get(part.partition, 0), part.partition in unsure) for part in targets),
+            limits={key: limit for key, limit in limits.items() if key[0] not in unsure},
+            timestamps=not stamps,
+            compacted=any("compact" in policy.get(name, {}).get(_POLICY, "") for policy in policies),
+            starts_late=any(self.settings[part.side].auto_offset_reset == "latest" for part in sources),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _by_key(self, name: str, counts: Sequence[int], there: int, notes: list[str]) -> bool:
+        """As the mirror decides it."""
+        by = self.target_settings.partition_by
+        if by is not None:
+            return by == "key"
+        if len(set(counts)) > 1:
+            notes.append("its sources have different numbers of partitions: all of it is placed by key here")
+        return bool(there) and any(count != there for count in counts)
+
+    async def log_starts(self, plan: TopicPlan) -> TopicPlan:
+        """The same plan, with the starts that retention has moved since."""
+        try:
+            found = {}
+            for side in {part.side for part in (*plan.sources, *plan.targets)}:
+                cluster = self.target if side == TARGET else self.sources[side]
+                keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
+                found[side] = await offsets(cluster, keys, EARLIEST)
+        except (KafkaError, OSError, ClusterError) as error:
+            raise CannotTell(describe(error)) from error
+
+        def moved(part: Part) -> Part:
+            return replace(part, log_start=found[part.side][part.topic, part.partition])
+
+        return replace(plan, sources=tuple(map(moved, plan.sources)), targets=tuple(map(moved, plan.targets)))
+
+
+def _first(start: int, since: int, end: int) -> int:
+    """Brokers say -1 where no record is as young as that."""
+    return end if since < 0 else min(end, max(start, since))
+
+
+def _ended(part: Part, reached: int, unsure: bool) -> Part:
+    """Up to where the positions reach; an open transaction may hide the last of it."""
+    if unsure:
+        return replace(part, open_end=True)
+    return replace(part, until=max(part.start, min(part.end, reached)), open_end=part.end < reached)
+
+
+async def _settings(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What decides whether records may be gone, or stamped; nothing, where we may not ask."""
+    there = [name for name in names if name in cluster.topics]
+    results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS)) if there else []
+    return {result.resource_name: {s.name: s.value or "" for s in result.configs or ()} for result in results}
