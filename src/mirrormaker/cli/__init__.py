@@ -1,4 +1,4 @@
-"""The commands: `mirrormaker run`, `mirrormaker demo`."""
+"""The commands: `mirrormaker run`, `mirrormaker verify`, `mirrormaker demo`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from mirrormaker import __version__
-from mirrormaker.cli import demo, run
+from mirrormaker.cli import demo, run, verify
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings.options import Parser
 
-COMMANDS = (run, demo)
+COMMANDS = (run, verify, demo)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

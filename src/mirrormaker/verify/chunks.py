@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
     line: Line
     checksum: int  # of all records, in their order
-    count: int
+    records: int
     first: int
     last: int
     closed: bool
@@ -49,8 +49,8 @@ class Chunk(NamedTuple):
     def then(self, other: Chunk) -> Chunk:
         """Both as one: a checksum of a sequence is made from those of its parts."""
         return self._replace(
-            checksum=joined(self.checksum, self.count, other.checksum),
-            count=self.count + other.count,
+            checksum=joined(self.checksum, self.records, other.checksum),
+            records=self.records + other.records,
             last=other.last,
             closed=other.closed,
             stamped=self.stamped + other.stamped,
@@ -109,7 +109,7 @@ class Chunker:
         order = None
         if len(numbers) and int(numbers.min()) != int(numbers.max()):
             order = np.argsort(numbers, kind="stable")
-            hashes, numbers, offsets, stamped = (column[order] for column in (hashes, numbers, offsets, stamped))
+            hashes, numbers, offsets, stamped = hashes[order], numbers[order], offsets[order], stamped[order]
         # A part ends behind a record that ends a chunk, and where the next line begins.
         ends = (hashes & self._ends) == 0
         stops = ends.copy()

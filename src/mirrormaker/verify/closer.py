@@ -1,45 +1,29 @@
 """The second Spark job: what is not equal as a whole is looked at record by record.
 
-Both sides become rows, are joined by checksum, and whatever has no counterpart is given a cause: retention, compaction, a mirror that
-is not there yet. What remains without one is a difference. It is all joins and windows, so its memory is bounded as Spark's is.
+Both sides become rows, are joined by checksum, and whatever has no counterpart is given a cause: retention, compaction, a mirror
+that is not there yet. What remains without one is a difference. All of it is joins and windows, so memory is bounded as in Spark.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirrormaker.errors import ClusterError
 from mirrormaker.verify.chunks import Chunk
-from mirrormaker.verify.hashing import spans as hashed
 from mirrormaker.verify.matching import Matched, Pair, behead
-from mirrormaker.verify.plan import TARGET, CannotTell, Part, TopicPlan
-from mirrormaker.verify.spans import Job, Seen, Span, arriving, cut, look, opened
-from mirrormaker.wire import varints
-from mirrormaker.wire.varints import Ints
+from mirrormaker.verify.plan import TARGET, CannotTell
+from mirrormaker.verify.rows import COLUMNS, spans_to_read, task
+from mirrormaker.verify.spans import Job
 
-_COLUMNS = (
-    "topic int, side int, partition int, place int, producer long, offset long, hash long, key long, tombstone boolean,"
-    " beyond boolean, trouble string"
-)
-SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.int32()), pa.field("side", pa.int32()), pa.field("partition", pa.int32()),
-        pa.field("place", pa.int32()), pa.field("producer", pa.int64()), pa.field("offset", pa.int64()),
-        pa.field("hash", pa.int64()), pa.field("key", pa.int64()), pa.field("tombstone", pa.bool_()),
-        pa.field("beyond", pa.bool_()), pa.field("trouble", pa.string()),
-    ]
-)  # fmt: skip
 _FAR = (1 << 63) - 1
 _ROWS = 1_000_000  # of a shuffle's partition
 SHOWN = 5  # differences that are spelled out, for each topic
@@ -52,7 +36,28 @@ UNMIRRORED, ARRIVING, GONE_FROM_TARGET, GONE_FROM_SOURCE, COMPACTED, BEFORE, OTH
 MISSING, EXTRA, DOUBLED, CHANGED, MOVED = "missing", "extra", "doubled", "changed", "out_of_order"
 DIFFERENT = (MISSING, CHANGED, DOUBLED, EXTRA, MOVED)
 
-Wanted = dict[int, tuple[Ints, Ints]]  # of each line: where its chunks begin and end
+
+class Place(NamedTuple):
+    """A line of the source on its way to one target partition."""
+
+    topic: int
+    side: int
+    partition: int
+    place: int
+
+
+@dataclass
+class Bounds:
+    """The first and last records of a line that both sides have."""
+
+    low_left: int = _FAR
+    high_left: int = -1
+    low_right: int = _FAR
+    high_right: int = -1
+
+    def include(self, low_left: int, high_left: int, low_right: int, high_right: int) -> None:
+        self.low_left, self.high_left = min(self.low_left, low_left), max(self.high_left, high_left)
+        self.low_right, self.high_right = min(self.low_right, low_right), max(self.high_right, high_right)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Closer:
     def __init__(self, spark: SparkSession, job: Job, found: Sequence[Matched], cores: int, others: bool) -> None:
         """`others`: other writers on the target are allowed."""
         self.spark, self.job, self.found, self.others = spark, job, found, others
-        self.spans, self.wanted = _spans(job.plans, found)
+        self.spans, self.wanted = spans_to_read(job.plans, found)
         rows = sum(span.stop - span.start for span in self.spans)
         spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, 1 + rows // _ROWS)))
 
@@ -96,7 +101,7 @@ class Closer:
 
     def _rows(self) -> DataFrame:
         count = len(self.spans)
-        return self.spark.range(0, count, 1, count).mapInArrow(_task(self.job, self.spans, self.wanted), _COLUMNS)
+        return self.spark.range(0, count, 1, count).mapInArrow(task(self.job, self.spans, self.wanted), COLUMNS)
 
     def _paired(self, rows: DataFrame) -> DataFrame:
         """The n-th record of a checksum on one side belongs to the n-th on the other; from the end where logs lost their start."""
@@ -127,12 +132,10 @@ class Closer:
 
     def _judged(self, rows: DataFrame, pairs: DataFrame) -> tuple[dict[tuple[str, str], int], list[Difference]]:
         matched = pairs.filter("left is not null and right is not null")
-        anchored = matched.select(
-            "topic", "place", "side", "partition", "left", "right", "producer", F.lit(False).alias("anchor")
-        ).unionByName(self._anchors())
-        lines = self._bounded(anchored)
-        left = self._causes_left(rows, pairs.filter("right is null"), lines)
-        right = self._causes_right(rows, pairs.filter("left is null"), lines, anchored)
+        bounds, owners = self._known(matched)
+        left = self._causes_left(rows, pairs.filter("right is null"), bounds)
+        right = self._causes_right(rows, pairs.filter("left is null"), bounds, owners)
+        anchored = self._anchored(matched)
         running = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
         moved = (
             anchored.withColumn("reached", F.max("right").over(running))
@@ -151,53 +154,60 @@ class Closer:
             shown = self._named(anchored, rows, left, right, moved, counts)
         return dict(counts), shown
 
-    def _anchors(self) -> DataFrame:
-        """The first and last records of chunks that are equal: what is in between cannot have moved."""
+    def _anchored(self, matched: DataFrame) -> DataFrame:
+        """Pairs of records, and the first and last ones of equal chunks: what is in between those cannot have moved."""
         rows = [
-            (number, pair[0].line.number, pair[0].line.side, pair[0].line.partition, left, right, pair[1].line.number)
+            (*_place(number, ours), left, right)
+            for number, (ours, theirs) in self._edges()
+            for left, right in ((ours.first, theirs.first), (ours.last, theirs.last))
+        ]
+        anchors = self._table(rows, "topic side partition place left right").withColumn("anchor", F.lit(True))
+        columns = ("topic", "side", "partition", "place", "left", "right")
+        return matched.select(*columns, F.lit(False).alias("anchor")).unionByName(anchors)
+
+    def _edges(self) -> list[tuple[int, Pair]]:
+        """All of a compacted topic is looked at: its chunks say nothing."""
+        return [
+            (number, pair)
             for number, found in enumerate(self.found)
             if not self.job.plans[number].compacted
-            for pair in _edges(found)
-            for left, right in ((pair[0].first, pair[1].first), (pair[0].last, pair[1].last))
+            for pair in edges(found)
         ]
-        schema = "topic int, place int, side int, partition int, left long, right long, producer long"
-        return self._table(rows, schema).withColumn("anchor", F.lit(True))
 
-    def _bounded(self, anchored: DataFrame) -> DataFrame:
-        """For each line: before which offsets the other log may have lost records, and behind which they may not be there yet."""
-        rows = []
-        for number, plan in enumerate(self.job.plans):
-            heads = {part.partition: part.log_start > 0 for part in plan.targets}
-            opens = {part.partition: part.open_end for part in plan.targets}
-            for part in plan.sources:
-                for place in heads if plan.by_key else [part.partition]:
-                    is_open = part.open_end or opens.get(place, part.open_end)
-                    lost = heads.get(place, False)
-                    rows.append(
-                        (number, part.side, part.partition, place, part.log_start > 0, lost, plan.starts_late,
-                         part.open_end or opens.get(place, False), is_open, part.end > part.until)
-                    )  # fmt: skip
-        lines = self._table(
-            rows,
-            "topic int, side int, partition int, place int, source_lost boolean, target_lost boolean, late boolean,"
-            " open_left boolean, open_right boolean, behind boolean",
+    def _known(self, matched: DataFrame) -> tuple[dict[Place, Bounds], dict[tuple[int, int], set[Place]]]:
+        """What both sides have of each line, and for which lines each producer has written."""
+        bounds: dict[Place, Bounds] = defaultdict(Bounds)
+        owners: dict[tuple[int, int], set[Place]] = defaultdict(set)
+        for number, (ours, theirs) in self._edges():
+            place = _place(number, ours)
+            bounds[place].include(ours.first, ours.last, theirs.first, theirs.last)
+            owners[number, theirs.line.number].add(place._replace(place=-1))
+        found = matched.groupBy("topic", "side", "partition", "place", "producer").agg(
+            F.min("left"), F.max("left"), F.min("right"), F.max("right")
         )
-        keys = ["topic", "side", "partition", "place"]
-        seen = anchored.groupBy(*keys).agg(
-            F.min("left").alias("low_left"), F.max("left").alias("high_left"),
-            F.min("right").alias("low_right"), F.max("right").alias("high_right"),
-        )  # fmt: skip
-        far, none = F.lit(_FAR), F.lit(-1).cast("long")
-        return lines.join(seen, keys, "left").select(
-            *keys, "source_lost", "target_lost", "late", "behind",
-            F.coalesce("low_left", far).alias("front_left"),
-            F.when(F.col("source_lost"), F.coalesce("low_right", far)).otherwise(none).alias("front_right"),
-            F.when(F.col("open_left"), F.coalesce("high_left", none)).otherwise(far).alias("tail_left"),
-            F.when(F.col("open_right"), F.coalesce("high_right", none)).otherwise(far).alias("tail_right"),
-        )  # fmt: skip
+        for topic, side, partition, where, producer, *edge in found.collect():
+            bounds[Place(topic, side, partition, where)].include(*edge)
+            owners[topic, producer].add(Place(topic, side, partition, -1))
+        for number, plan in enumerate(self.job.plans):
+            for part in plan.sources:
+                if part.producer >= 0:  # the ledger says it
+                    owners[number, part.producer] = {Place(number, part.side, part.partition, -1)}
+        return bounds, {key: lines for key, lines in owners.items() if key[1] >= 0 and len(lines) == 1}
 
-    def _causes_left(self, rows: DataFrame, left: DataFrame, lines: DataFrame) -> DataFrame:
+    def _causes_left(self, rows: DataFrame, left: DataFrame, bounds: dict[Place, Bounds]) -> DataFrame:
         """Of records that only the source has."""
+        table = []
+        for number, plan in enumerate(self.job.plans):
+            targets = {part.partition: part for part in plan.targets}
+            for part in plan.sources:
+                for where in targets if plan.by_key else [part.partition]:
+                    place, target = Place(number, part.side, part.partition, where), targets.get(where)
+                    known = bounds.get(place, Bounds())
+                    is_open = part.open_end or (target is not None and target.open_end)
+                    lost = target is not None and target.log_start > 0
+                    tail = known.high_left if is_open else _FAR
+                    table.append((*place, known.low_left, tail, lost, plan.starts_late))
+        lines = self._table(table, "topic side partition place front tail lost? late?")
         left = left.join(F.broadcast(lines), ["topic", "side", "partition", "place"], "left")
         superseded: Column = F.lit(False)
         if self._compacted:
@@ -210,40 +220,52 @@ class Closer:
             superseded = F.col("topic").isin(self._compacted) & (
                 F.col("left_tombstone") | (F.col("left") < F.col("last_left")) | F.col("came_later")
             )
-        first = F.col("left") < F.col("front_left")
+        first = F.col("left") < F.col("front")
         return left.withColumn(
             "cause",
             F.when(F.coalesce(superseded, F.lit(False)), COMPACTED)
-            .when(first & F.col("target_lost"), GONE_FROM_TARGET)
-            .when(F.col("left") > F.col("tail_left"), UNMIRRORED)
+            .when(first & F.col("lost"), GONE_FROM_TARGET)
+            .when(F.col("left") > F.col("tail"), UNMIRRORED)
             .when(first & F.col("late"), BEFORE)
             .otherwise(MISSING),
         )
 
-    def _causes_right(self, rows: DataFrame, right: DataFrame, lines: DataFrame, anchored: DataFrame) -> DataFrame:
-        """Of records that only the target has. Whose they would be is told by their producer, or by their partition."""
-        right = right.drop("side", "partition").join(F.broadcast(self._owners(anchored)), ["topic", "producer"], "left")
-        homes = [
-            (number, part.partition, part.side, part.partition)
-            for number, plan in enumerate(self.job.plans)
-            if plan.one_to_one
-            for part in plan.sources
+    def _causes_right(
+        self,
+        rows: DataFrame,
+        right: DataFrame,
+        bounds: dict[Place, Bounds],
+        owners: dict[tuple[int, int], set[Place]],
+    ) -> DataFrame:
+        """Of records that only the target has. Whose they would be is told by their producer; else any line may be theirs."""
+        lines: dict[
+            Place, tuple[int, int, bool]
+        ] = {}  # before and behind which offsets they need no counterpart; is it late?
+        for number, plan in enumerate(self.job.plans):
+            opens = {part.partition: part.open_end for part in plan.targets}
+            for part in plan.sources:
+                for where, is_open in opens.items():
+                    if plan.by_key or where == part.partition:
+                        known = bounds.get(Place(number, part.side, part.partition, where), Bounds())
+                        front = known.low_right if part.log_start > 0 else -1
+                        tail = known.high_right if is_open or part.open_end else _FAR
+                        lines[Place(number, part.side, part.partition, where)] = front, tail, part.end > part.until
+        whole: dict[tuple[int, int], tuple[int, int, bool]] = defaultdict(lambda: (-1, _FAR, False))
+        for place, (front, tail, behind) in lines.items():
+            low, high, late = whole[place.topic, place.place]
+            whole[place.topic, place.place] = max(low, front), min(high, tail), late or behind
+        owned = [
+            (number, place.place, producer, *lines[place], True)
+            for (number, producer), (owner,) in owners.items()
+            for place in lines
+            if place._replace(place=-1) == owner
         ]
-        home = self._table(homes, "topic int, place int, home_side int, home int")
-        right = right.join(F.broadcast(home), ["topic", "place"], "left")
-        right = right.withColumn("side", F.coalesce("home_side", "side")).withColumn(
-            "partition", F.coalesce("home", "partition")
+        table = self._table(owned, "topic place producer front tail behind? ours?")
+        right = right.join(F.broadcast(table), ["topic", "place", "producer"], "left")
+        table = self._table(
+            [(*key, *line) for key, line in whole.items()], "topic place any_front any_tail any_behind?"
         )
-        right = right.join(
-            F.broadcast(lines.select("topic", "side", "partition", "place", "front_right", "tail_right", "behind")),
-            ["topic", "side", "partition", "place"],
-            "left",
-        )
-        whole = lines.groupBy("topic", "place").agg(
-            F.max("front_right").alias("any_front"), F.min("tail_right").alias("any_tail"),
-            F.max("behind").alias("any_behind"),
-        )  # fmt: skip
-        right = right.join(F.broadcast(whole), ["topic", "place"], "left")
+        right = right.join(F.broadcast(table), ["topic", "place"], "left")
         superseded: Column = F.lit(False)
         if self._compacted:
             keys = rows.filter("key is not null").groupBy("topic", "place", F.col("key").alias("right_key"))
@@ -257,41 +279,14 @@ class Closer:
                 F.col("right_tombstone") | (F.col("right") < F.col("last_right")) | F.col("comes_later")
                 | F.coalesce("behind", "any_behind")
             )  # fmt: skip
-        ours = F.col("owner").isNotNull()
         return right.withColumn(
             "cause",
             F.when(F.coalesce(superseded, F.lit(False)), COMPACTED)
-            .when(F.col("right") < F.coalesce("front_right", "any_front", F.lit(-1)), GONE_FROM_SOURCE)
-            .when(F.col("right") > F.coalesce("tail_right", "any_tail", F.lit(_FAR)), ARRIVING)
-            .when(F.lit(self.others) & ~ours, OTHERS)
+            .when(F.col("right") < F.coalesce("front", "any_front", F.lit(-1)), GONE_FROM_SOURCE)
+            .when(F.col("right") > F.coalesce("tail", "any_tail", F.lit(_FAR)), ARRIVING)
+            .when(F.lit(self.others) & F.col("ours").isNull(), OTHERS)
             .otherwise(EXTRA),
         )
-
-    def _owners(self, anchored: DataFrame) -> DataFrame:
-        """Which source partition a producer writes for: the ledger says it, or all that it has written."""
-        known = self._table(
-            [
-                (number, part.producer, part.side, part.partition)
-                for number, plan in enumerate(self.job.plans)
-                for part in plan.sources
-                if part.producer >= 0
-            ],
-            "topic int, producer long, side int, partition int",
-        )
-        seen = (
-            anchored.filter("producer >= 0")
-            .groupBy("topic", "producer")
-            .agg(F.collect_set(F.struct("side", "partition")).alias("who"))
-            .filter("size(who) = 1")
-            .select(
-                "topic",
-                "producer",
-                F.col("who")[0]["side"].alias("side"),
-                F.col("who")[0]["partition"].alias("partition"),
-            )
-        )
-        both = known.unionByName(seen.join(known, ["topic", "producer"], "left_anti"))
-        return both.withColumn("owner", F.col("producer"))
 
     @property
     def _compacted(self) -> list[int]:
@@ -369,11 +364,29 @@ class Closer:
             for row in sorted(few, key=lambda row: (row["topic"], row["n"]))
         ]  # fmt: skip
 
-    def _table(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
-        return self.spark.createDataFrame(rows, schema)
+    def _table(self, rows: list[tuple[Any, ...]], names: str) -> DataFrame:
+        """A small table that the driver knows: numbers, and flags whose names end in `?`."""
+        fields = [
+            pa.field(
+                name.rstrip("?"), pa.bool_() if name.endswith("?") else pa.int32() if name in _SHORT else pa.int64()
+            )
+            for name in names.split()
+        ]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+        table = pa.table(
+            [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)], pa.schema(fields)
+        )
+        return self.spark.createDataFrame(table)
 
 
-def _edges(found: Matched) -> list[Pair]:
+_SHORT = ("topic", "place", "side", "partition")
+
+
+def _place(number: int, chunk: Chunk) -> Place:
+    return Place(number, chunk.line.side, chunk.line.partition, chunk.line.number)
+
+
+def edges(found: Matched) -> list[Pair]:
     """Of equal chunks that follow each other on both sides, the first and the last."""
     lefts, rights = defaultdict(list), defaultdict(list)
     for chunk in found.left:
@@ -396,114 +409,3 @@ def _edges(found: Matched) -> list[Pair]:
         pairs = list(group)
         kept += pairs if len(pairs) < 2 else [pairs[0], pairs[-1]]
     return kept
-
-
-# -- the tasks
-
-
-def _spans(plans: Sequence[TopicPlan], found: Sequence[Matched]) -> tuple[list[Span], list[Wanted | None]]:
-    """What has to be read again, and which chunks of it; None: all of it."""
-    spans: list[Span] = []
-    wanted: list[Wanted | None] = []
-    for number, (plan, matched) in enumerate(zip(plans, found, strict=True)):
-        left = _by_partition(matched.left)
-        right = _by_partition(matched.right)
-        for part in (*plan.sources, *plan.targets):
-            if plan.compacted:  # what supersedes a record may be anywhere
-                more = cut(number, part, part.start, part.end)
-                spans += more
-                wanted += [None] * len(more)
-                continue
-            chunks = (right if part.side == TARGET else left).get((part.side, part.partition), [])
-            for start, stop, inside in _ranges(chunks):
-                more = cut(number, part, start, stop)
-                spans += more
-                wanted += [_wanted(inside)] * len(more)
-    return spans, wanted
-
-
-def _by_partition(chunks: Sequence[Chunk]) -> dict[tuple[int, int], list[Chunk]]:
-    found: dict[tuple[int, int], list[Chunk]] = defaultdict(list)
-    for chunk in chunks:
-        found[chunk.line.side, chunk.line.partition].append(chunk)
-    return found
-
-
-def _ranges(chunks: Sequence[Chunk]) -> Iterator[tuple[int, int, list[Chunk]]]:
-    """Chunks of different lines lie among each other: those that overlap or nearly touch are read together."""
-    held: list[Chunk] = []
-    stop = 0
-    for chunk in sorted(chunks, key=lambda c: c.first):
-        if held and chunk.first > stop + _NEAR:
-            yield held[0].first, stop, held
-            held = []
-        held.append(chunk)
-        stop = max(stop if len(held) > 1 else 0, chunk.last + 1)
-    if held:
-        yield held[0].first, stop, held
-
-
-_NEAR = 10_000  # offsets: reading on costs less than another task
-
-
-def _wanted(chunks: Sequence[Chunk]) -> Wanted:
-    lines: dict[int, list[Chunk]] = defaultdict(list)
-    for chunk in chunks:
-        lines[chunk.line.number].append(chunk)
-    return {
-        number: (np.array([c.first for c in mine], np.int64), np.array([c.last for c in mine], np.int64))
-        for number, mine in lines.items()
-    }
-
-
-def _task(job: Job, spans: Sequence[Span], wanted: Sequence[Wanted | None]):  # type: ignore[no-untyped-def]
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _read(job, spans[number], wanted[number])
-
-    return rows
-
-
-def _read(job: Job, span: Span, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
-    plan = job.plans[span.topic]
-    part = next(p for p in (*plan.sources, *plan.targets) if (p.side, p.partition) == (span.side, span.partition))
-    try:
-        with opened(job, span.side) as logs:
-            for seen in look(job, span, logs, beyond=wanted is None):
-                batch = _batch(span, part, plan, seen, wanted)
-                if batch.num_rows:
-                    yield batch
-    except ClusterError as error:
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([str(error) if field.name == "trouble" else None], field.type) for field in SCHEMA], schema=SCHEMA
-        )
-
-
-def _batch(span: Span, part: Part, plan: TopicPlan, seen: Seen, wanted: Wanted | None) -> pa.RecordBatch:
-    piece, hashes, numbers = seen
-    if wanted is not None:
-        keep = np.zeros(len(numbers), np.bool_)
-        for number, (firsts, lasts) in wanted.items():
-            at = np.searchsorted(firsts, piece.records.offsets, side="right") - 1
-            keep |= (numbers == number) & (at >= 0) & (piece.records.offsets <= lasts[np.maximum(at, 0)])
-        piece, hashes, numbers = piece.part(keep), hashes[keep], numbers[keep]
-    records, count = piece.records, len(piece.records)
-    offsets = records.offsets
-    beyond = offsets >= part.until
-    if span.side == TARGET:
-        limits = {producer: limit for (t, producer), limit in plan.limits.items() if t == span.partition}
-        beyond |= arriving(piece, limits)
-    keys, tombstones = pa.nulls(count, pa.int64()), pa.nulls(count, pa.bool_())
-    if plan.compacted:
-        start, size = records.keys()
-        keys = pa.array(hashed(records.data, start, np.maximum(size, 0)).view(np.int64), mask=size < 0)
-        tombstones = pa.array(varints.read(records.data, start + np.maximum(size, 0))[0] < 0)
-    places = np.full(count, span.partition) if span.side == TARGET else numbers
-    columns = [
-        pa.array(np.full(count, span.topic, np.int32)), pa.array(np.full(count, span.side, np.int32)),
-        pa.array(np.full(count, span.partition, np.int32)), pa.array(places.astype(np.int32)),
-        pa.array(piece.producers), pa.array(offsets), pa.array(hashes.view(np.int64)), keys, tombstones,
-        pa.array(beyond), pa.nulls(count, pa.string()),
-    ]  # fmt: skip
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -64,4 +64,5 @@ def _short(words: Hashes, starts: Ints, sizes: Ints) -> Hashes:
 
 def _mixed(word: Hashes) -> Hashes:
     word = (word ^ word >> np.uint64(23)) * _MIX
-    return word ^ word >> np.uint64(47)
+    mixed: Hashes = word ^ word >> np.uint64(47)
+    return mixed

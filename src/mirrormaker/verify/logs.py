@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.offsets import EARLIEST, list_offsets
 from mirrormaker.wire.records import Records, unpack_some
 from mirrormaker.wire.varints import BadVarint, Ints
+
+T = TypeVar("T")
 
 _ANSWER = 4 << 20  # bytes of one answer; two are held at a time
 _PIECE = 4 << 20  # bytes of unpacked records that are looked at together
@@ -64,7 +66,8 @@ class Logs:
 
     def read(self, topic: str, partition: int, start: int, stop: int) -> Iterator[Piece]:
         """The data records from `start` up to `stop`; what retention has taken meanwhile is passed over."""
-        at, ahead = start, None
+        at = start
+        ahead: tuple[int, asyncio.Future[memoryview]] | None = None
         heard = time.monotonic()
         while at < stop:
             try:
@@ -94,7 +97,7 @@ class Logs:
             yield from self._pieces(f"{self._name(topic, partition)}", runs, part.aborted, at, stop)
             at = end
 
-    def _run(self, task):  # type: ignore[no-untyped-def]  # what the coroutine gives
+    def _run(self, task: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(task)
 
     def _name(self, topic: str, partition: int) -> str:

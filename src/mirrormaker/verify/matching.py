@@ -28,7 +28,7 @@ class Matched:
 
     @property
     def records(self) -> int:
-        return sum(left.count for left, _ in self.pairs)
+        return sum(left.records for left, _ in self.pairs)
 
 
 def matched(plan: TopicPlan, chunks: Iterable[Chunk]) -> Matched:
@@ -59,10 +59,10 @@ def behead(plan: TopicPlan) -> bool:
 def _paired(left: list[Chunk], right: list[Chunk], from_end: bool) -> tuple[list[Pair], list[Chunk], list[Chunk]]:
     waiting: dict[tuple[int, int], list[Chunk]] = defaultdict(list)
     for chunk in sorted(right, key=lambda c: c.first, reverse=not from_end):
-        waiting[chunk.checksum, chunk.count].append(chunk)
+        waiting[chunk.checksum, chunk.records].append(chunk)
     by_line: dict[Line, list[Pair]] = defaultdict(list)
     for chunk in sorted(left, key=lambda c: (c.line, c.first), reverse=from_end):
-        found = waiting.get((chunk.checksum, chunk.count))
+        found = waiting.get((chunk.checksum, chunk.records))
         if found:
             by_line[chunk.line].append((chunk, found.pop()))
     pairs = [pair for line in by_line.values() for pair in in_order(sorted(line, key=lambda p: p[0].first))]
@@ -127,9 +127,9 @@ def _all_but_the_last(chunks: Sequence[Chunk], margin: int) -> set[Chunk]:
     rest, at = 0, len(chunks)
     while at > 0 and rest <= 2 * margin:
         at -= 1
-        rest += chunks[at].count
+        rest += chunks[at].records
     return set(chunks[: max(0, at - 1)])
 
 
 def _count(chunks: Iterable[Chunk]) -> int:
-    return sum(chunk.count for chunk in chunks)
+    return sum(chunk.records for chunk in chunks)

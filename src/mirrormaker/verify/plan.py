@@ -42,6 +42,9 @@ class Window(NamedTuple):
     until: int | None = None
 
 
+EVERYTHING = Window()
+
+
 @dataclass(frozen=True)
 class Part:
     """One partition of one side as it was when we looked."""
@@ -95,7 +98,7 @@ async def connected(which: str, cluster: Cluster, path: str) -> None:
 class Look:
     """One look at all clusters: makes the plan of each topic."""
 
-    def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window = Window()) -> None:
+    def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window = EVERYTHING) -> None:
         self.settings, self.target_settings, self.window = sources, target, window
         self.sources = [Cluster(each.endpoint) for each in sources]
         self.target = Cluster(target.endpoint)

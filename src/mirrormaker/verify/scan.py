@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -57,9 +58,9 @@ def _scanned(job: Job, span: Span, size: int) -> list[Chunk] | str:
 
 def _rows(number: int, found: list[Chunk] | str) -> pa.RecordBatch:
     rows = [(number, 0, 0, 0, 0, 0, False, 0, found)] if isinstance(found, str) else [
-        (number, c.line.number, _signed(c.checksum), c.count, c.first, c.last, c.closed, c.stamped, None) for c in found
+        (number, c.line.number, _signed(c.checksum), c.records, c.first, c.last, c.closed, c.stamped, None) for c in found
     ]  # fmt: skip
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in SCHEMA]
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )

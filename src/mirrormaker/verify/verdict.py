@@ -37,6 +37,7 @@ class TopicResult:
     counts: dict[str, int] = field(default_factory=dict)
     shown: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    had_records: bool = True  # on any side, at any time
 
     @property
     def same(self) -> int:
@@ -68,8 +69,9 @@ class Verdict:
     def exit_code(self) -> int:
         if self.different:
             return DIFFERENT
-        uncompared = sum(topic.counts.get(cause, 0) for topic in self.topics for cause in CAUSES)
-        return UNKNOWN if not self.topics or (not self.compared and uncompared) else SAME
+        if not self.topics or (not self.compared and any(topic.had_records for topic in self.topics)):
+            return UNKNOWN
+        return SAME
 
     @property
     def line(self) -> str:

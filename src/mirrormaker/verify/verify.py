@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.verify import closer, naming, scan
+from mirrormaker.verify.chunks import Chunk
 from mirrormaker.verify.matching import Matched, matched
-from mirrormaker.verify.plan import TARGET, CannotTell, Look, TopicPlan, Window
+from mirrormaker.verify.plan import EVERYTHING, TARGET, CannotTell, Look, TopicPlan, Window
 from mirrormaker.verify.spans import Job, spans
 from mirrormaker.verify.verdict import TopicResult, Verdict
 
@@ -27,7 +28,7 @@ class Verify:
         spark: SparkSession,
         sources: Sequence[SourceSettings],
         target: TargetSettings,
-        window: Window = Window(),
+        window: Window = EVERYTHING,
         other_writers: bool = False,
     ) -> None:
         self.spark, self.window, self.other_writers = spark, window, other_writers
@@ -70,7 +71,7 @@ class Verify:
         return results
 
     def _comparable(self, plan: TopicPlan) -> TopicPlan:
-        if not plan.timestamps and self.window != Window():
+        if not plan.timestamps and self.window != EVERYTHING:
             raise CannotTell(
                 f"{plan.name} has the target broker's timestamps (message.timestamp.type=LogAppendTime): --from and --to"
                 " have no meaning for it; leave it out with --topics"
@@ -79,7 +80,7 @@ class Verify:
 
     def _scanned(self, plans: Sequence[TopicPlan]) -> list[tuple[TopicPlan, Matched]]:
         chunks = scan.run(self.spark, self._job(plans))
-        by_topic: dict[str, list[scan.Chunk]] = {plan.name: [] for plan in plans}
+        by_topic: dict[str, list[Chunk]] = {plan.name: [] for plan in plans}
         for chunk in chunks:
             by_topic[chunk.line.topic].append(chunk)
         stamped = {chunk.line.topic for chunk in chunks if chunk.line.side == TARGET and chunk.stamped}
@@ -90,7 +91,7 @@ class Verify:
             return fixed + [self._matched(plan, by_topic[plan.name]) for plan in rest]
         return [self._matched(plan, by_topic[plan.name]) for plan in plans]
 
-    def _matched(self, plan: TopicPlan, chunks: Sequence[scan.Chunk]) -> tuple[TopicPlan, Matched]:
+    def _matched(self, plan: TopicPlan, chunks: Sequence[Chunk]) -> tuple[TopicPlan, Matched]:
         plan = self.loop.run_until_complete(self.look.log_starts(plan))
         return plan, matched(plan, chunks)
 
@@ -134,4 +135,5 @@ def _result(plan: TopicPlan, found: Matched) -> TopicResult:
     notes = list(plan.notes)
     if not plan.timestamps:
         notes.append("timestamps are not compared: the target's broker sets its own (LogAppendTime)")
-    return TopicResult(plan.name, len(plan.sources), len(plan.targets), counts, [], notes)
+    had_records = any(part.end > 0 for part in (*plan.sources, *plan.targets))
+    return TopicResult(plan.name, len(plan.sources), len(plan.targets), counts, [], notes, had_records)
