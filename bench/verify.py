@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bench import stage
@@ -21,7 +23,7 @@ from mirrormaker.wire.arrow import from_columns
 from mirrormaker.wire.batch import Batch
 from mirrormaker.wire.cluster import Cluster, Endpoint
 from mirrormaker.wire.compression import CODECS
-from mirrormaker.wire.records import pack
+from mirrormaker.wire.records import Records, pack
 
 _RECORD, _KEY = 100, 8
 """Bytes: a key of 8, and a value that is the rest."""
@@ -68,7 +70,7 @@ async def fill(bootstrap: str, topic: str, records: int, codec: int) -> None:
     client.close()
 
 
-def _records(seed: int, first: int, count: int, now: int):  # type: ignore[no-untyped-def]
+def _records(seed: int, first: int, count: int, now: int) -> Records:
     numbers = np.arange(first, first + count)
     keys, values = (
         np.random.default_rng(seed).integers(97, 123, (count, size), np.uint8) for size in (_KEY, _RECORD - _KEY)
@@ -78,7 +80,7 @@ def _records(seed: int, first: int, count: int, now: int):  # type: ignore[no-un
     return from_columns(pa.array(numbers), pa.array(now + numbers // 1000), _column(keys), _column(values))
 
 
-def _column(rows):  # type: ignore[no-untyped-def]
+def _column(rows: npt.NDArray[np.uint8]) -> Any:
     count, size = rows.shape
     edges = np.arange(0, (count + 1) * size, size, dtype=np.int32)
     return pa.Array.from_buffers(
@@ -96,11 +98,11 @@ def measured(clusters: Stage, topic: str, records: int) -> str:
     command += ["--consumer.config", str(source), "--producer.config", str(target)]
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    tree = Tree(process.pid)
+    tree, cpu = Tree(process.pid), 0.0
     while process.poll() is None:
         tree.find()
         tree.weigh()
-        cpu = tree.cpu()
+        cpu = max(cpu, tree.cpu())
         time.sleep(0.5)
     seconds = time.monotonic() - started
     assert process.stdout is not None

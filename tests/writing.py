@@ -18,6 +18,7 @@ from mirrormaker.wire.arrow import HEADERS, from_columns
 from mirrormaker.wire.batch import Batch
 from mirrormaker.wire.cluster import Cluster as Client
 from mirrormaker.wire.cluster import Endpoint
+from mirrormaker.wire.offsets import LATEST, list_offsets
 from mirrormaker.wire.records import Records, pack
 
 NOBODY = -1
@@ -58,34 +59,49 @@ def many(count: int, first: int = 0, size: int = 60) -> Records:
 
 
 def write(
-    cluster: Cluster, topic: str, parts: Mapping[int, Records], producer: int = NOBODY, batch: int = _PER_BATCH
+    cluster: Cluster,
+    topic: str,
+    parts: Mapping[int, Sequence[Records]],
+    producer: int = NOBODY,
+    batch: int = _PER_BATCH,
 ) -> None:
-    """To each partition its records; `producer` is whose name they are written under, from number 0 on."""
+    """To each partition its records, one piece after the other; `producer` is whose name they are written under."""
     asyncio.run(_write(cluster.bootstrap, topic, parts, producer, batch))
 
 
-async def _write(bootstrap: str, topic: str, parts: Mapping[int, Records], producer: int, size: int) -> None:
+async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Records]], producer: int, size: int) -> None:
     client = Client(Endpoint(addresses(bootstrap, "test", "bootstrap.servers")))
     try:
-        await client.refresh([topic])
+        await _ready(client, topic)
         (node,) = {partition.leader for partition in client.topics[topic].partitions.values()}
         connection = await client.connection(node, "produce")
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
         waiting = []
-        for partition, records in parts.items():
-            bounds = [*range(0, len(records), size), len(records)]
+        for partition, pieces in parts.items():
             at = 0
-            for start, stop in pairwise(bounds):
-                (data,) = pack(records[start:stop], [0, stop - start])
-                made = Batch(data)
-                made.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else at)
-                at += stop - start
-                topics = [(topic, client.topics[topic].id, [(partition, made.data)])]
-                body = produce.request(version, topics, acks=-1, timeout_ms=30_000)
-                waiting.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
+            for records in pieces:
+                bounds = [*range(0, len(records), size), len(records)]
+                for start, stop in pairwise(bounds):
+                    (data,) = pack(records[start:stop], [0, stop - start])
+                    made = Batch(data)
+                    made.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else at)
+                    at += stop - start
+                    topics = [(topic, client.topics[topic].id, [(partition, made.data)])]
+                    body = produce.request(version, topics, acks=-1, timeout_ms=30_000)
+                    waiting.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
         for answer in waiting:
             for appended in produce.answer(version, await answer):
                 assert appended.error == 0, appended
     finally:
         client.close()
         await asyncio.sleep(0)
+
+
+async def _ready(client: Client, topic: str) -> None:
+    """A new topic has leaders a moment before they know of it."""
+    while True:
+        await client.refresh([topic])
+        found = await list_offsets(client, [(topic, partition) for partition in client.topics[topic].partitions], LATEST)
+        if not any(isinstance(answer, Exception) for answer in found.values()):
+            return
+        await asyncio.sleep(0.02)

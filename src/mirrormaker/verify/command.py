@@ -20,7 +20,7 @@ from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.show.progress import duration
-from mirrormaker.verify.plan import CannotTell, Window
+from mirrormaker.verify.plan import CannotTell, Look, Window
 from mirrormaker.verify.verdict import Verdict
 from mirrormaker.verify.verify import Verify
 
@@ -65,13 +65,15 @@ def verify(
         Path(log).absolute() if log else directory / "spark.log",
         [*archive.options(), _HEAP],
     )
+    look = Look(sources, target, window)
     try:
+        look.run(look.connect())
         java = engine.start_jvm()
         judge = python_judge(chosen.pattern) if is_plain(chosen.pattern) else java_judge(java, chosen.pattern)
+        names = look.names(chosen, judge, only)
         session = engine.start_session()
-        with _progress(session), contextlib.closing(Verify(session, sources, target, window, other_writers)) as job:
-            names = job.loop.run_until_complete(job.look.names(chosen, judge, only))
-            return job.run(names)
+        with _progress(session):
+            return Verify(session, look, other_writers).run(names)
     except CannotTell:
         raise
     except Exception as error:
@@ -79,6 +81,7 @@ def verify(
             raise CannotTell(f"Spark has failed: {str(error).strip().splitlines()[0][:300]}") from error
         raise
     finally:
+        look.close()
         engine.end()
         shutil.rmtree(directory, ignore_errors=True)
 

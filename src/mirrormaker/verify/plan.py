@@ -6,9 +6,10 @@ of ours says both: the source offset before which everything is mirrored, and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.errors import KafkaError
 
@@ -25,6 +26,8 @@ from mirrormaker.wire.configs import TOPIC, describe_configs
 from mirrormaker.wire.offsets import EARLIEST, LATEST
 
 Key = tuple[str, int]
+T = TypeVar("T")
+
 TARGET = -1  # the side that is no source
 _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
 
@@ -102,17 +105,29 @@ class Look:
         self.settings, self.target_settings, self.window = sources, target, window
         self.sources = [Cluster(each.endpoint) for each in sources]
         self.target = Cluster(target.endpoint)
+        self.endpoints = {side: (each.endpoint, each.read_committed) for side, each in enumerate(sources)}
+        self.endpoints[TARGET] = (target.endpoint, True)
         self.notes: list[str] = []
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        """Spark's calls block, and Kafka is asked in between."""
+        return self._loop.run_until_complete(task)
 
     def close(self) -> None:
         for cluster in (*self.sources, self.target):
             cluster.close()
+        self.run(asyncio.sleep(0))
+        self._loop.close()
 
-    async def names(self, chosen: Filter, judge: Judge, only: Sequence[str]) -> list[str]:
-        """The topics that the filter takes, of all sources."""
+    async def connect(self) -> None:
+        """Reach all clusters; nothing else is started before that."""
         for settings, cluster in zip(self.settings, self.sources, strict=True):
             await connected("source", cluster, settings.path)
         await connected("target", self.target, self.target_settings.path)
+
+    def names(self, chosen: Filter, judge: Judge, only: Sequence[str]) -> list[str]:
+        """The topics that the filter takes, of all sources."""
         found = {t.name for cluster in self.sources for t in chosen.chosen(cluster.topics.values(), judge)}
         unknown = [name for name in only if name not in found]
         if unknown:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.verify import closer, naming, scan
 from mirrormaker.verify.chunks import Chunk
 from mirrormaker.verify.matching import Matched, matched
-from mirrormaker.verify.plan import EVERYTHING, TARGET, CannotTell, Look, TopicPlan, Window
+from mirrormaker.verify.plan import EVERYTHING, TARGET, CannotTell, Look, TopicPlan
 from mirrormaker.verify.spans import Job, spans
 from mirrormaker.verify.verdict import TopicResult, Verdict
 
@@ -23,25 +21,9 @@ _TIMES = 3  # that a topic is read anew because retention has removed what was t
 class Verify:
     """One comparison, in a Spark session that is there already."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        sources: Sequence[SourceSettings],
-        target: TargetSettings,
-        window: Window = EVERYTHING,
-        other_writers: bool = False,
-    ) -> None:
-        self.spark, self.window, self.other_writers = spark, window, other_writers
-        self.loop = asyncio.new_event_loop()
-        self.look = Look(sources, target, window)
-        self.endpoints = {side: (each.endpoint, each.read_committed) for side, each in enumerate(sources)}
-        self.endpoints[TARGET] = (target.endpoint, True)
+    def __init__(self, spark: SparkSession, look: Look, other_writers: bool = False) -> None:
+        self.spark, self.look, self.other_writers = spark, look, other_writers
         self.cores = spark.sparkContext.defaultParallelism
-
-    def close(self) -> None:
-        self.look.close()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.close()
 
     def run(self, names: Sequence[str]) -> Verdict:
         """All that is there of these topics now."""
@@ -51,7 +33,7 @@ class Verify:
         for _ in range(_TIMES):
             if not pending:
                 break
-            plans = self.loop.run_until_complete(self.look.plans(pending))
+            plans = self.look.run(self.look.plans(pending))
             found = self._round(plans)
             results |= found
             pending = [name for name in pending if name not in found]
@@ -71,7 +53,7 @@ class Verify:
         return results
 
     def _comparable(self, plan: TopicPlan) -> TopicPlan:
-        if not plan.timestamps and self.window != EVERYTHING:
+        if not plan.timestamps and self.look.window != EVERYTHING:
             raise CannotTell(
                 f"{plan.name} has the target broker's timestamps (message.timestamp.type=LogAppendTime): --from and --to"
                 " have no meaning for it; leave it out with --topics"
@@ -92,11 +74,11 @@ class Verify:
         return [self._matched(plan, by_topic[plan.name]) for plan in plans]
 
     def _matched(self, plan: TopicPlan, chunks: Sequence[Chunk]) -> tuple[TopicPlan, Matched]:
-        plan = self.loop.run_until_complete(self.look.log_starts(plan))
+        plan = self.look.run(self.look.log_starts(plan))
         return plan, matched(plan, chunks)
 
     def _job(self, plans: Sequence[TopicPlan]) -> Job:
-        return Job(self.endpoints, tuple(plans), self.window, tuple(spans(plans, self.cores)))
+        return Job(self.look.endpoints, tuple(plans), self.look.window, tuple(spans(plans, self.cores)))
 
     def _look_closer(
         self, plans: Sequence[TopicPlan], found: Sequence[Matched], results: dict[str, TopicResult]
@@ -110,7 +92,7 @@ class Verify:
         for number, plan in enumerate(plans):
             if plan.compacted:  # all of it was looked at
                 results[plan.name].counts["same"] = counts.get((plan.name, "same"), 0)
-            since = self.loop.run_until_complete(self.look.log_starts(plan))
+            since = self.look.run(self.look.log_starts(plan))
             moved = {
                 (part.side, part.partition): part.log_start
                 for part, before in zip((*since.sources, *since.targets), (*plan.sources, *plan.targets), strict=True)
