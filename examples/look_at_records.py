@@ -3,6 +3,7 @@
 python examples/look_at_records.py source.properties target.properties orders
 """
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -12,7 +13,9 @@ import mirrormaker
 
 source_file, target_file, topic = sys.argv[1:4]
 
-# %% A session as in any Spark program. On a cluster its nodes need this package; here they are threads of this machine.
+# %% A session as in any Spark program, on this machine. Its workers must be the Python that has this package.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
 # %% Each side is a DataFrame: topic, partition, offset, timestamp, key, value, headers, producer_id.

@@ -101,7 +101,9 @@ async def _ready(client: Client, topic: str) -> None:
     """A new topic has leaders a moment before they know of it."""
     while True:
         await client.refresh([topic])
-        found = await list_offsets(client, [(topic, partition) for partition in client.topics[topic].partitions], LATEST)
+        found = await list_offsets(
+            client, [(topic, partition) for partition in client.topics[topic].partitions], LATEST
+        )
         if not any(isinstance(answer, Exception) for answer in found.values()):
             return
         await asyncio.sleep(0.02)

@@ -27,6 +27,7 @@ from tests.writing import AN_HOUR_AGO, Row, many, rows, write
 
 _SMALL = 5000  # records of a small topic's partition: several chunks
 _BIG = 500_000  # of each of four partitions
+_PRODUCER = 7700  # that the ledger names for the first partition
 _AT = 3210  # where something is planted
 
 # The record before it was changed, and how.
@@ -86,18 +87,13 @@ class Stage:
         for cluster, parts, config in ((self.source, ours, source), (self.target, theirs, target)):
             cluster.create_topic(name, partitions=len(parts), config=config)
             write(cluster, name, dict(enumerate(parts)))
-        for partition, (left, right) in enumerate(zip(ours, theirs, strict=True)):
-            self.committed(
-                name,
-                partition,
-                sum(map(len, left)) if committed is None else committed,
-                sum(map(len, right)) if cut is None else cut,
-            )
+        cuts = [Cut(p, 0, sum(map(len, right)) if cut is None else cut) for p, right in enumerate(theirs)]
+        for partition, left in enumerate(ours):
+            offset = sum(map(len, left)) if committed is None else committed
+            mine = tuple(cuts[partition : partition + 1] if len(ours) == len(theirs) else cuts)
+            identity = Identity(_PRODUCER + partition, 0)
+            self.positions.append(Position(name, partition, offset, -1, "", identity, self.cluster, "", 1, mine))
         return name
-
-    def committed(self, topic: str, partition: int, offset: int, cut: int, producer: int = 77) -> None:
-        identity, cuts = Identity(producer, 0), (Cut(partition, 0, cut),)
-        self.positions.append(Position(topic, partition, offset, -1, "", identity, self.cluster, "", 1, cuts))
 
     def commit(self) -> None:
         consumer = KafkaConsumer(bootstrap_servers=self.source.bootstrap, group_id=self.name, enable_auto_commit=False)
@@ -122,11 +118,17 @@ def _plant(stage: Stage) -> Callable[[], None]:
     stage.topic("removed", [[small]], [[without(small, _AT)]])
     stage.topic("removed-first", [[small]], [[without(small, 0)]])
     stage.topic("removed-last", [[small]], [[without(small, _SMALL - 1)]])
+    stage.topic("appended", [[small]], [[small, small[-1:]]], cut=_SMALL)
     stage.topic("doubled", [[small]], [[small[: _AT + 1], small[_AT:]]])
     swapped = np.arange(_SMALL)
     swapped[[_AT, _AT + 1]] = _AT + 1, _AT
     stage.topic("swapped", [[small]], [[small[swapped]]])
     stage.topic("no-partition", [[small], [many(_SMALL, _SMALL)]], [[small], []])
+    # By key: one partition on the target has the records of two, among each other or one after the other.
+    other = many(_SMALL, _SMALL)
+    mixed = [part[n : n + 500] for n in range(0, _SMALL, 500) for part in (small, other)]
+    stage.topic("fewer", [[small], [other]], [mixed])
+    stage.topic("fewer-removed", [[small], [other]], [[small, without(other, _AT)]])
     # What is no difference.
     stage.topic("equal", [[small], [many(_SMALL, _SMALL)]], [[small], [many(_SMALL, _SMALL)]])
     stage.topic("behind", [[small]], [[small[:4000]]], committed=4000, cut=4000)
@@ -213,7 +215,9 @@ def test_a_changed_record_is_found_and_the_field_is_named(found: dict[str, Any],
         ("removed-first", {"missing": 1}, "missing: source offset 0, on the target before its first record"),
         ("removed-last", {"missing": 1}, f"missing: source offset {_SMALL - 1}"),
         ("doubled", {"doubled": 1}, f"twice: source offset {_AT}, again at target offset {_AT + 1}"),
+        ("appended", {"doubled": 1}, f"twice: source offset {_SMALL - 1}, again at target offset {_SMALL}"),
         ("swapped", {"out_of_order": 1}, "out of order: source offset"),
+        ("fewer-removed", {"missing": 1}, f"fewer-removed-1: missing: source offset {_AT}"),
         ("no-partition", {"missing": _SMALL}, "missing: source offset 0"),
         ("compacted-too-much", {"missing": 1}, "missing: source offset 2312"),
     ],
@@ -232,6 +236,7 @@ def test_seven_of_two_million_are_found(found: dict[str, Any]) -> None:
     ("kind", "same", "causes"),
     [
         ("equal", 2 * _SMALL, {}),
+        ("fewer", 2 * _SMALL, {}),
         ("behind", 4000, {"not_yet_mirrored": 1000}),
         ("running", 4000, {"not_yet_mirrored": 1000}),
         ("stamped", _SMALL, {}),
@@ -291,6 +296,7 @@ def test_a_mirror_that_runs_is_verified_with_transactions_and_other_writers_from
     ) as mirror:
         mirror.wait_until(lambda: _ends(target, spread) == 24_000 and _ends(target, shared) == 40)
         write(target, shared, {0: [many(10, 25)]})
+        mirror.wait_until(lambda: _committed(source, topic_name, shared) == _ends(source, shared))
         producer = KafkaProducer(bootstrap_servers=source.bootstrap, linger_ms=0)
 
         def trickle(process: subprocess.Popen[str]) -> None:
@@ -333,6 +339,15 @@ def _ends(cluster: Cluster, topic: str) -> int:
         return sum(consumer.end_offsets(where).values())
     finally:
         consumer.close()
+
+
+def _committed(cluster: Cluster, group: str, topic: str) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        found = admin.list_group_offsets({group: None})
+        return int(found[group][TopicPartition(topic, 0)].offset)
+    finally:
+        admin.close()
 
 
 # -- the command, and the records as a DataFrame

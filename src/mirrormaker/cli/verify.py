@@ -48,7 +48,13 @@ def add_to(commands: Any) -> None:
     def error(message: str) -> NoReturn:
         raise UsageError(f"{message} (see {parser.prog} --help)")
 
-    parser.error = error
+    def known(*given: Any) -> Any:
+        found, unknown = parse(*given)
+        if unknown:
+            error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    parse, parser.parse_known_args, parser.error = parser.parse_known_args, known, error
     for option in options.OPTIONS:
         if option.names[0] in _AS_FOR_RUN:
             action: Any = "append" if option.repeated else options.Once

@@ -1,7 +1,8 @@
 """What is there to compare: one look at both clusters, and at how far the mirror is.
 
-The committed positions are read first and the target's ends last, so what a position speaks of is on the target by then. A position
-of ours says both: the source offset before which everything is mirrored, and the target offset before which it lies.
+The committed positions are read first, then the target's ends, then the source's. So what a position speaks of is on the target by
+then; and if the source ends where its position is, nothing else can be. A position of ours says both: the source offset before
+which everything is mirrored, and the target offset before which it lies.
 """
 
 from __future__ import annotations
@@ -145,12 +146,10 @@ class Look:
     async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
         positions = [await self._positions(n, set(names)) for n in range(len(self.sources))]
         await self.target.refresh()
-        sides = {}
+        sides = {TARGET: await self._parts(TARGET, self.target, names, True)}
         for side, cluster in enumerate(self.sources):
             await cluster.refresh()
-            committed = self.settings[side].read_committed
-            sides[side] = await self._parts(side, cluster, names, committed)
-        sides[TARGET] = await self._parts(TARGET, self.target, names, True)
+            sides[side] = await self._parts(side, cluster, names, self.settings[side].read_committed)
         policies = [await _settings(cluster, names) for cluster in (*self.sources, self.target)]
         return [self._plan(name, positions, sides, policies) for name in names]
 
@@ -201,31 +200,15 @@ class Look:
         counts = [len({p.partition for p in sources if p.side == n}) for n in range(len(self.sources))]
         notes: list[str] = []
         by_key = self._by_key(name, [count for count in counts if count], len(targets), notes)
-        placed, reached, limits = [], dict[int, int](), dict[tuple[int, int], int]()
-        unsure: set[int] = set()  # target partitions whose end nobody has written down
-        without = 0
+        placed: list[Part] = []
+        marks = _Marks()
         for part in sources:
             places = [t.partition for t in targets] if by_key else [part.partition]
             known = positions[part.side].get((name, part.partition))
-            if known is None:
-                without += part.end > part.start
-                placed.append(replace(part, open_end=True))
-                unsure |= set(places)
-                continue
-            offset, position = known
-            part = replace(part, until=max(part.start, min(offset, part.end)))
-            if position is None or any(cut.ahead for cut in position.cuts if not cut.topic):
-                unsure |= set(places)
-                until = part.until if position is None else part.end
-                placed.append(replace(part, until=until, open_end=position is not None))
-                continue
-            for place in places:
-                cut = position.cut(place).offset
-                reached[place] = max(reached.get(place, 0), cut)
-                limits[place, position.identity.producer_id] = cut
-            if any(cut.topic for cut in position.cuts):
+            placed.append(marks.note(part, places, known))
+            if known and known[1] and any(cut.topic for cut in known[1].cuts):
                 notes.append("mirrored with a message handler: records that it changed are different")
-            placed.append(replace(part, producer=position.identity.producer_id))
+        without = sum((name, part.partition) not in positions[part.side] and part.end > part.start for part in sources)
         if without:
             group = self.settings[0].group_id
             notes.append(
@@ -237,8 +220,8 @@ class Look:
             name=name,
             by_key=by_key,
             sources=tuple(placed),
-            targets=tuple(_ended(part, reached.get(part.partition, 0), part.partition in unsure) for part in targets),
-            limits={key: limit for key, limit in limits.items() if key[0] not in unsure},
+            targets=tuple(map(marks.ended, targets)),
+            limits={key: limit for key, limit in marks.limits.items() if marks.by_cuts(key[0])},
             timestamps=not stamps,
             compacted=any("compact" in policy.get(name, {}).get(_POLICY, "") for policy in policies),
             starts_late=any(self.settings[part.side].auto_offset_reset == "latest" for part in sources),
@@ -276,11 +259,46 @@ def _first(start: int, since: int, end: int) -> int:
     return end if since < 0 else min(end, max(start, since))
 
 
-def _ended(part: Part, reached: int, unsure: bool) -> Part:
-    """Up to where the positions reach; an open transaction may hide the last of it."""
-    if unsure:
-        return replace(part, open_end=True)
-    return replace(part, until=max(part.start, min(part.end, reached)), open_end=part.end < reached)
+class _Marks:
+    """Up to where each target partition is compared, as far as positions tell."""
+
+    def __init__(self) -> None:
+        self._reached: dict[int, int] = {}
+        self._late: set[int] = set()  # something of theirs is not mirrored yet, and may come while we look
+        self._vague: set[int] = set()  # and nobody has written down where that would begin
+        self.limits: dict[tuple[int, int], int] = {}
+
+    def note(self, part: Part, places: Sequence[int], known: tuple[int, Position | None] | None) -> Part:
+        """What is compared of a source partition, and what that says of the target's."""
+        offset, position = known or (0, None)
+        caught_up = offset >= part.end
+        ahead = position is not None and any(cut.ahead for cut in position.cuts if not cut.topic)
+        if not caught_up:
+            self._late |= set(places)
+        if position is None or ahead:
+            self._vague |= set(places)
+        producer = position.identity.producer_id if position is not None else -1
+        for cut in [position.cut(place) for place in places] if position is not None else []:
+            self._reached[cut.partition] = max(self._reached.get(cut.partition, 0), cut.offset)
+            if not caught_up:
+                self.limits[cut.partition, producer] = cut.offset
+        if caught_up:
+            return replace(part, producer=producer)
+        if known is None or ahead:
+            return replace(part, producer=producer, open_end=True)
+        return replace(part, producer=producer, until=max(part.start, offset))
+
+    def by_cuts(self, place: int) -> bool:
+        return place in self._late and place not in self._vague
+
+    def ended(self, part: Part) -> Part:
+        """All of it, if nothing can come; else up to where the positions reach, which an open transaction may hide."""
+        if part.partition not in self._late:
+            return part
+        if part.partition in self._vague:
+            return replace(part, open_end=True)
+        reached = self._reached.get(part.partition, 0)
+        return replace(part, until=max(part.start, min(part.end, reached)), open_end=part.end < reached)
 
 
 async def _settings(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str]]:

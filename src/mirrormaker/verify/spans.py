@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mirrormaker.errors import ClusterError
 from mirrormaker.stream.packing import by_key
 from mirrormaker.verify.hashing import Hashes, contents
 from mirrormaker.verify.logs import Logs, Piece
@@ -70,7 +69,7 @@ def look(job: Job, span: Span, logs: Logs, beyond: bool = False) -> Iterator[See
     limits = {producer: limit for (t, producer), limit in plan.limits.items() if t == span.partition}
     for piece in logs.read(plan.name, span.partition, span.start, span.stop):
         keep = _in_window(piece, job.window)
-        if span.side == TARGET and not beyond and len(limits) > 1:
+        if span.side == TARGET and not beyond and limits:
             keep &= ~arriving(piece, limits)
         if not keep.all():
             piece = piece.part(keep)
@@ -104,7 +103,3 @@ def _in_window(piece: Piece, window: Window) -> npt.NDArray[np.bool_]:
 
 def opened(job: Job, side: int) -> Logs:
     return Logs(*job.endpoints[side])
-
-
-def first_line(error: ClusterError) -> str:
-    return str(error).splitlines()[0]
