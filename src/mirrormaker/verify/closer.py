@@ -22,7 +22,7 @@ from mirrormaker.verify.chunks import Chunk
 from mirrormaker.verify.matching import Matched, Pair, behead
 from mirrormaker.verify.plan import TARGET, CannotTell
 from mirrormaker.verify.rows import COLUMNS, spans_to_read, task
-from mirrormaker.verify.spans import Job
+from mirrormaker.verify.spans import Job, dealt
 
 _FAR = (1 << 63) - 1
 _ROWS = 1_000_000  # of a shuffle's partition
@@ -80,7 +80,9 @@ class Closer:
     def __init__(self, spark: SparkSession, job: Job, found: Sequence[Matched], cores: int, others: bool) -> None:
         """`others`: other writers on the target are allowed."""
         self.spark, self.job, self.found, self.others = spark, job, found, others
-        self.spans, self.wanted = spans_to_read(job.plans, found)
+        wanted = spans_to_read(job.plans, found)
+        self.spans, self._tasks = dealt(list(wanted), cores)
+        self._wanted = [wanted[span] for span in self.spans]
         rows = sum(span.stop - span.start for span in self.spans)
         spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, 1 + rows // _ROWS)))
 
@@ -100,8 +102,8 @@ class Closer:
     # -- rows
 
     def _rows(self) -> DataFrame:
-        count = len(self.spans)
-        return self.spark.range(0, count, 1, count).mapInArrow(task(self.job, self.spans, self.wanted), COLUMNS)
+        numbers = self.spark.range(0, len(self.spans), 1, self._tasks)
+        return numbers.mapInArrow(task(self.job, self.spans, self._wanted), COLUMNS)
 
     def _paired(self, rows: DataFrame) -> DataFrame:
         """The n-th record of a checksum on one side belongs to the n-th on the other; from the end where logs lost their start."""

@@ -41,25 +41,18 @@ _NEAR = 10_000  # offsets: reading on costs less than another task
 Wanted = dict[int, tuple[Ints, Ints]]  # of each line: where its chunks begin and end
 
 
-def spans_to_read(plans: Sequence[TopicPlan], found: Sequence[Matched]) -> tuple[list[Span], list[Wanted | None]]:
+def spans_to_read(plans: Sequence[TopicPlan], found: Sequence[Matched]) -> dict[Span, Wanted | None]:
     """What has to be read again, and which chunks of it; None: all of it."""
-    spans: list[Span] = []
-    wanted: list[Wanted | None] = []
+    spans: dict[Span, Wanted | None] = {}
     for number, (plan, matched) in enumerate(zip(plans, found, strict=True)):
-        left = _by_partition(matched.left)
-        right = _by_partition(matched.right)
+        chunks = _by_partition([*matched.left, *matched.right])
         for part in (*plan.sources, *plan.targets):
             if plan.compacted:  # what supersedes a record may be anywhere
-                more = cut(number, part, part.start, part.end)
-                spans += more
-                wanted += [None] * len(more)
+                spans |= dict.fromkeys(cut(number, part, part.start, part.end))
                 continue
-            chunks = (right if part.side == TARGET else left).get((part.side, part.partition), [])
-            for start, stop, inside in _ranges(chunks):
-                more = cut(number, part, start, stop)
-                spans += more
-                wanted += [_wanted(inside)] * len(more)
-    return spans, wanted
+            for start, stop, inside in _ranges(chunks.get((part.side, part.partition), [])):
+                spans |= dict.fromkeys(cut(number, part, start, stop), _wanted(inside))
+    return spans
 
 
 def _by_partition(chunks: Sequence[Chunk]) -> dict[tuple[int, int], list[Chunk]]:

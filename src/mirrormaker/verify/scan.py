@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from mirrormaker.errors import ClusterError
 from mirrormaker.verify.chunks import SCHEMA, Chunk, Chunker, Line, stitched
 from mirrormaker.verify.plan import CannotTell
-from mirrormaker.verify.spans import Job, Span, look, opened
+from mirrormaker.verify.spans import Job, Span, dealt, look, opened
 
 _COLUMNS = "span int, number long, checksum long, count long, first long, last long, closed boolean, stamped long, trouble string"
 _MEAN = 10  # bits: a chunk has about a thousand records
@@ -23,12 +24,13 @@ def bits(records: int) -> int:
     return max(_MEAN, (records // _MOST).bit_length())
 
 
-def run(spark: SparkSession, job: Job) -> list[Chunk]:
+def run(spark: SparkSession, job: Job, cores: int) -> list[Chunk]:
     """The chunks of all spans, put together."""
-    count = len(job.spans)
-    if not count:
+    if not job.spans:
         return []
-    rows = spark.range(0, count, 1, count).mapInArrow(_task(job), _COLUMNS).toArrow()
+    ordered, tasks = dealt(job.spans, cores)
+    job = replace(job, spans=tuple(ordered))
+    rows = spark.range(0, len(ordered), 1, tasks).mapInArrow(_task(job), _COLUMNS).toArrow()
     return list(stitched(_chunks(job, rows)))
 
 

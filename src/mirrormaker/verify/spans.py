@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 def spans(plans: Sequence[TopicPlan], cores: int) -> list[Span]:
-    """All that is to be compared, in parts of about the same size."""
+    """All that is to be compared, in parts that are not too large."""
     total = sum(plan.size for plan in plans)
     size = max(_SMALLEST, min(_LARGEST, total // (cores * _TASKS)))
     found = []
@@ -61,6 +61,14 @@ def spans(plans: Sequence[TopicPlan], cores: int) -> list[Span]:
 
 def cut(number: int, part: Part, start: int, stop: int, size: int = _LARGEST) -> list[Span]:
     return [Span(number, part.side, part.partition, at, min(at + size, stop)) for at in range(start, stop, size)]
+
+
+def dealt(spans: Sequence[Span], cores: int) -> tuple[list[Span], int]:
+    """In such an order that each of Spark's tasks gets its share of large and small ones, and the number of tasks."""
+    total = sum(span.stop - span.start for span in spans)
+    tasks = min(len(spans), max(cores, total // _SMALLEST))
+    by_size = sorted(spans, key=lambda span: span.start - span.stop)
+    return [span for number in range(tasks) for span in by_size[number::tasks]], tasks
 
 
 def look(job: Job, span: Span, logs: Logs, beyond: bool = False) -> Iterator[Seen]:

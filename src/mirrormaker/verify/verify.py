@@ -61,7 +61,7 @@ class Verify:
         return plan
 
     def _scanned(self, plans: Sequence[TopicPlan]) -> list[tuple[TopicPlan, Matched]]:
-        chunks = scan.run(self.spark, self._job(plans))
+        chunks = scan.run(self.spark, self._job(plans), self.cores)
         by_topic: dict[str, list[Chunk]] = {plan.name: [] for plan in plans}
         for chunk in chunks:
             by_topic[chunk.line.topic].append(chunk)
