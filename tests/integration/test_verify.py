@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource
 from kafka.structs import OffsetAndMetadata
 
 from mirrormaker.embedded import Cluster
@@ -134,6 +135,10 @@ def _plant(stage: Stage) -> Callable[[], None]:
     stage.topic("behind", [[small]], [[small[:4000]]], committed=4000, cut=4000)
     stage.topic("running", [[small]], [[small[:4500]]], committed=4000, cut=4000)
     stage.topic("stamped", [[small]], [[small]], target={"message.timestamp.type": "LogAppendTime"})
+    before = stage.topic("stamped-before", [[small]], [[small]], target={"message.timestamp.type": "LogAppendTime"})
+    admin = KafkaAdminClient(bootstrap_servers=stage.target.bootstrap)
+    admin.alter_configs([ConfigResource("TOPIC", before, {"message.timestamp.type": "CreateTime"})])
+    admin.close()
     later = AN_HOUR_AGO + np.arange(3000)
     updates = rows([Row(b"key-%d" % (n % 700), b"%d" % n, int(later[n])) for n in range(3000)])
     newest = np.arange(3000) >= 2300
@@ -240,6 +245,7 @@ def test_seven_of_two_million_are_found(found: dict[str, Any]) -> None:
         ("behind", 4000, {"not_yet_mirrored": 1000}),
         ("running", 4000, {"not_yet_mirrored": 1000}),
         ("stamped", _SMALL, {}),
+        ("stamped-before", _SMALL, {}),
         ("compacted-there", 700, {"compacted": 2300}),
         ("retention-here", _SMALL - 2345, {"deleted_on_source": 2345}),
         ("retention-there", _SMALL - 2345, {"deleted_on_target": 2345}),
@@ -265,8 +271,9 @@ def test_what_a_broker_has_compacted_is_no_difference(found: dict[str, Any]) -> 
     assert topic["same"] + topic["compacted"] == 3000
 
 
-def test_timestamps_of_the_target_broker_are_not_compared_and_that_is_said(found: dict[str, Any]) -> None:
-    assert "timestamps are not compared" in found["stamped"]["notes"][0]
+@pytest.mark.parametrize("kind", ["stamped", "stamped-before"])
+def test_timestamps_of_the_target_broker_are_not_compared_and_that_is_said(found: dict[str, Any], kind: str) -> None:
+    assert "timestamps are not compared" in found[kind]["notes"][0]
 
 
 def test_no_content_is_shown(found: dict[str, Any]) -> None:

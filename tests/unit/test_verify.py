@@ -109,7 +109,7 @@ def test_lines_that_lie_among_each_other_are_told_apart() -> None:
 def plan(source_start: int = 0, target_start: int = 0) -> TopicPlan:
     return TopicPlan(
         "t",
-        by_key=False,
+        by_key=frozenset(),
         sources=(Part(0, "t", 0, source_start, source_start, 1 << 40, 1 << 40),),
         targets=(Part(TARGET, "t", 0, target_start, target_start, 1 << 40, 1 << 40),),
     )

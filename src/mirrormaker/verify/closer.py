@@ -202,7 +202,7 @@ class Closer:
         for number, plan in enumerate(self.job.plans):
             targets = {part.partition: part for part in plan.targets}
             for part in plan.sources:
-                for where in targets if plan.by_key else [part.partition]:
+                for where in targets if part.side in plan.by_key else [part.partition]:
                     place, target = Place(number, part.side, part.partition, where), targets.get(where)
                     known = bounds.get(place, Bounds())
                     is_open = part.open_end or (target is not None and target.open_end)
@@ -247,7 +247,7 @@ class Closer:
             opens = {part.partition: part.open_end for part in plan.targets}
             for part in plan.sources:
                 for where, is_open in opens.items():
-                    if plan.by_key or where == part.partition:
+                    if part.side in plan.by_key or where == part.partition:
                         known = bounds.get(Place(number, part.side, part.partition, where), Bounds())
                         front = known.low_right if part.log_start > 0 else -1
                         tail = known.high_right if is_open or part.open_end else _FAR

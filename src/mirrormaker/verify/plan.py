@@ -8,6 +8,7 @@ which everything is mirrored, and the target offset before which it lies.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -23,11 +24,15 @@ from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.configs import TOPIC, describe_configs
+from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import EARLIEST, LATEST
 
 Key = tuple[str, int]
 T = TypeVar("T")
+
+_OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
 
 TARGET = -1  # the side that is no source
 _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
@@ -69,7 +74,7 @@ class TopicPlan:
     """One topic: its partitions on all sides, and what is known of them."""
 
     name: str
-    by_key: bool
+    by_key: frozenset[int]  # sources whose records go where their keys say; others' to the partition of the same number
     sources: tuple[Part, ...]
     targets: tuple[Part, ...]
     limits: dict[tuple[int, int], int] = field(default_factory=dict)  # (target partition, producer): where it stood
@@ -140,7 +145,7 @@ class Look:
     async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
         try:
             return await self._plans(names)
-        except (KafkaError, OSError, ClusterError) as error:
+        except _OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
     async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
@@ -197,13 +202,12 @@ class Look:
     ) -> TopicPlan:
         targets = [part for part in sides[TARGET].values() if part.topic == name]
         sources = [part for side in range(len(self.sources)) for part in sides[side].values() if part.topic == name]
-        counts = [len({p.partition for p in sources if p.side == n}) for n in range(len(self.sources))]
+        by_key = self._by_key(sources, len(targets))
         notes: list[str] = []
-        by_key = self._by_key(name, [count for count in counts if count], len(targets), notes)
         placed: list[Part] = []
         marks = _Marks()
         for part in sources:
-            places = [t.partition for t in targets] if by_key else [part.partition]
+            places = [t.partition for t in targets] if part.side in by_key else [part.partition]
             known = positions[part.side].get((name, part.partition))
             placed.append(marks.note(part, places, known))
             if known and known[1] and any(cut.topic for cut in known[1].cuts):
@@ -228,14 +232,11 @@ class Look:
             notes=tuple(dict.fromkeys(notes)),
         )
 
-    def _by_key(self, name: str, counts: Sequence[int], there: int, notes: list[str]) -> bool:
-        """As the mirror decides it."""
+    def _by_key(self, sources: Sequence[Part], there: int) -> frozenset[int]:
+        """As the mirror decides it, for each source."""
+        counts = Counter(part.side for part in sources)
         by = self.target_settings.partition_by
-        if by is not None:
-            return by == "key"
-        if len(set(counts)) > 1:
-            notes.append("its sources have different numbers of partitions: all of it is placed by key here")
-        return bool(there) and any(count != there for count in counts)
+        return frozenset(n for n, here in counts.items() if there and (by == "key" or (by is None and here != there)))
 
     async def log_starts(self, plan: TopicPlan) -> TopicPlan:
         """The same plan, with the starts that retention has moved since."""
@@ -245,7 +246,7 @@ class Look:
                 cluster = self.target if side == TARGET else self.sources[side]
                 keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
                 found[side] = await offsets(cluster, keys, EARLIEST)
-        except (KafkaError, OSError, ClusterError) as error:
+        except _OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
         def moved(part: Part) -> Part:

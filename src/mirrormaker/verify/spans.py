@@ -85,7 +85,7 @@ def look(job: Job, span: Span, logs: Logs, beyond: bool = False) -> Iterator[See
             continue
         if span.side == TARGET:
             numbers = piece.producers
-        elif plan.by_key:
+        elif span.side in plan.by_key:
             numbers = by_key(piece.records, span.partition, len(plan.targets))
         else:
             numbers = np.full(len(piece.records), span.partition, np.int64)
