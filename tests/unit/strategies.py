@@ -223,13 +223,15 @@ class FetchAnswer(NamedTuple):
     endpoints: list[tuple[int, str, int, str | None]]
 
     def expected(self, version: int) -> tuple[int, list[tuple[Any, ...]]]:
-        """The part that survives a version: ids from 13 on, names before; some fields are younger than version 4."""
+        """The part that survives a version: ids from 13 on, names before; some fields are younger than others."""
         parts = []
         for name, topic_id, fetched in self.topics:
             for part in fetched:
                 part = part._replace(topic=topic_id if version >= 13 else name)
                 if version < 5:
                     part = part._replace(log_start=-1)
+                if version < 4:
+                    part = part._replace(stable_offset=part.high_watermark, aborted=[])
                 if version < 12:
                     part = part._replace(diverging=None)
                 parts.append(plain(part))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import kafka.codec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from kafka.record import MemoryRecords
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from mirrormaker.wire.batch import Batches, CorruptBatch, split
-from mirrormaker.wire.messages import last_offset, unpack
+from mirrormaker.wire.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.wire.messages import last_offset, older, unpack
 
 from .memory import growth
 from .strategies import GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, Record, payloads, read_log, timestamps, write_batch
@@ -312,3 +314,20 @@ def test_a_bomb_in_a_wrapper_is_refused_before_it_fills_the_memory(magic: int, c
             unpack(memoryview(packed), 1 << 20)
 
     assert growth(run) < 24 << 20
+
+
+@given(st.lists(plain_records, min_size=1, max_size=20), formats, codecs)
+def test_a_batch_for_an_old_broker_holds_the_same_records(log: list[Record], magic: int, codec: int) -> None:
+    batch = Batch(memoryview(write_batch(log, codec=codec).data))
+    found = list(_one_by_one(older(batch, magic)))
+    assert [(row.key, row.value) for row in found] == [(record.key, record.value) for record in log]
+    if magic == 1:
+        assert [row.timestamp for row in found] == [record.timestamp for record in log]
+    assert [offset for offset, _ in read(older(batch, magic))] == list(range(len(log)))
+
+
+def _one_by_one(data: bytes) -> Iterator[Any]:
+    """To kafka-python each message that is not compressed is a batch of its own."""
+    messages = MemoryRecords(data)
+    while messages.has_next():
+        yield from messages.next_batch()

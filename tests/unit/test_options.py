@@ -104,8 +104,11 @@ def test_nothing_is_guessed_from_the_beginning_of_a_name() -> None:
     [
         (["--producer.config", "p", "--whitelist", "x"], "--consumer.config FILE is missing"),
         (["--consumer.config", "c", "--whitelist", "x"], "--producer.config FILE is missing"),
-        (["--consumer.config", "c", "--producer.config", "p"], "--whitelist REGEX is missing"),
-        (["--consumer.config", "c", "--producer.config", "p", "--whitelist", ""], "--whitelist REGEX is missing"),
+        (
+            ["--consumer.config", "c", "--producer.config", "p", "--whitelist", " "],
+            "--whitelist ' ': this names no topic",
+        ),
+        (["--consumer.config", "c", "--producer.config", "p", "--exclude="], "--blacklist '': this names no topic"),
         ([], "--consumer.config FILE is missing"),
     ],
 )
@@ -158,6 +161,16 @@ def test_no_name_means_two_things() -> None:
     assert len({option.dest for option in OPTIONS}) == len(OPTIONS)
 
 
+def test_every_option_of_every_version_of_the_original_is_there() -> None:
+    """As --help of 0.7.2, 0.8.2.2, 0.9.0.1, 0.10.2.2, 1.0.0, 2.0.1 and 3.9.2 lists them."""
+    names = {name for option in OPTIONS for name in option.names}
+    assert names >= {
+        "--abort.on.send.failure", "--blacklist", "--consumer.config", "--consumer.rebalance.listener", "--include",
+        "--message.handler", "--message.handler.args", "--new.consumer", "--new.producer", "--num.producers", "--num.streams",
+        "--offset.commit.interval.ms", "--producer.config", "--queue.size", "--rebalance.listener.args", "--whitelist",
+    }  # fmt: skip
+
+
 def test_help_tells_of_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         call(["run", "--help"])
@@ -201,6 +214,44 @@ def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 )
 def test_a_mistake_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     complaint(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--num.streams=0"],
+        ["--num.streams=x"],
+        ["--num.streams"],
+        ["--bogus"],
+        ["--blacklist=y"],
+        ["--abort.on.send.failure=maybe"],
+        ["--undelivered.file=x"],
+        ["--message.handler.args=x"],
+        ["--message.handler=x"],
+        ["--spark.conf=x"],
+        ["--consumer.config=nowhere"],
+        ["--whitelist=y"],
+    ],
+)
+def test_a_wrong_option_ends_in_where_to_find_help(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str]
+) -> None:
+    (tmp_path / "c").write_text("bootstrap.servers=old:9092\ngroup.id=mirror\n")
+    (tmp_path / "p").write_text("bootstrap.servers=new:9092\n")
+    files = ["--consumer.config", str(tmp_path / "c"), "--producer.config", str(tmp_path / "p"), "--whitelist=x"]
+    said = complaint(capsys, "run", *files, *more)
+    assert said.endswith(" (see mirrormaker run --help)")
+    assert said.count("--help") == 1
+
+
+def test_topics_are_missing_only_when_the_files_do_not_name_them_either(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "c").write_text("bootstrap.servers=old:9092\ngroup.id=mirror\n")
+    (tmp_path / "p").write_text("bootstrap.servers=new:9092\n")
+    said = complaint(capsys, "run", "--consumer.config", str(tmp_path / "c"), "--producer.config", str(tmp_path / "p"))
+    assert said.startswith("mirrormaker: --whitelist REGEX is missing: which topics?")
+    assert said.endswith(" (see mirrormaker run --help)")
 
 
 def test_files_are_looked_at_before_anything_is_started(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,19 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import SettingError
+from mirrormaker.settings import keys
 from mirrormaker.settings.addresses import addresses
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.properties import Properties, parse, read
+from mirrormaker.settings.properties import Properties, Property, parse, read
 
 SOURCE = "bootstrap.servers=old:9092\ngroup.id=mirror\n"
 TARGET = "bootstrap.servers=new:9092\n"
 
 
 def properties(text: str) -> Properties:
-    found = Properties("my.properties")
-    for prop in parse(text, "my.properties"):
-        found[prop.key] = prop
-    return found
+    return Properties("my.properties", parse(text, "my.properties"))
 
 
 def source(more: str = "") -> SourceSettings:
@@ -241,16 +239,6 @@ def test_security_is_refused_by_name_and_not_ignored(line: str, side: str) -> No
     assert "line" in message
 
 
-@pytest.mark.parametrize("key", ["zk.connect", "zookeeper.connect"])
-def test_zookeeper_is_refused_with_the_way_out(key: str) -> None:
-    assert "use bootstrap.servers=host:9092" in refusal(f"{key}=zk:2181\ngroup.id=g")
-
-
-@pytest.mark.parametrize("key", ["groupid", "broker.list", "metadata.broker.list", "compression.codec"])
-def test_names_of_old_versions_are_refused_by_name(key: str) -> None:
-    assert refusal(f"{SOURCE}{key}=1").startswith(f"my.properties, line 3: {key}: the names of Kafka 0.7 and 0.8")
-
-
 def test_another_assignor_is_refused() -> None:
     strategy = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
     assert f"{strategy}: only the range assignor" in refusal(f"{SOURCE}partition.assignment.strategy={strategy}")
@@ -287,7 +275,9 @@ def test_partitions_are_chosen_by_key_or_kept() -> None:
 
 
 def test_what_is_not_done_as_written_is_noted() -> None:
-    assert "acks=0 is treated as acks=1" in target("acks=0").notes[0]
+    assert target("acks=0").notes == (
+        "my.properties, line 2: acks=0: treated as acks=1: a mirror must know what arrived",
+    )
     assert target("acks=0").acks == 1
     assert "5 is used" in target("max.in.flight.requests.per.connection=100").notes[0]
     assert target("max.in.flight.requests.per.connection=100").max_in_flight == 5
@@ -301,3 +291,282 @@ def test_a_mistake_in_a_real_file_names_the_path(tmp_path: Path) -> None:
         SettingError, match=rf"^{re.escape(str(path))}, line 2: bootstrap\.servers=old-9092: .*old:9092$"
     ):
         source_settings(read(str(path), "--consumer.config"))
+
+
+# -- names of all times
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("client.id=x", "endpoint.client_id", "x"),
+        ("clientid=x", "endpoint.client_id", "x"),
+        ("autooffset.reset=smallest", "auto_offset_reset", "earliest"),
+        ("autooffset.reset=largest", "auto_offset_reset", "latest"),
+        ("socket.timeout.ms=5000", "endpoint.request_timeout", 5.0),
+        ("fetch.size=2048", "partition_fetch_bytes", 2048),
+        ("fetch.message.max.bytes=2048", "partition_fetch_bytes", 2048),
+        ("min.fetch.bytes=7", "fetch_min_bytes", 7),
+        ("fetch.wait.max.ms=70", "fetch_max_wait_ms", 70),
+        ("max.fetch.wait.ms=70", "fetch_max_wait_ms", 70),
+        ("shallowiterator.enable=true", "shallow", True),
+        ("shallow.iterator.enable=TRUE", "shallow", True),
+        ("mirror.topics.whitelist=a,b", "include", "a,b"),
+        ("mirror.topics.blacklist=a,b", "exclude", "a,b"),
+        ("mirror.topics.whitelist=", "include", None),
+        ("mirror.consumer.numthreads=3", "num_streams", 3),
+        ("offsets.storage=Kafka", "offsets_storage", "kafka"),
+        ("dual.commit.enabled=true", "dual_commit", True),
+        ("zk.connectiontimeout.ms=2000", "zookeeper_timeout", 2.0),
+        ("zookeeper.connection.timeout.ms=2000", "zookeeper_timeout", 2.0),
+        ("broker.version=0.9.0.1", "broker_version", (0, 9, 0, 1)),
+        ("broker.version=0.8.2", "endpoint.broker_version", (0, 8, 2)),
+    ],
+)
+def test_each_name_of_a_consumer_setting(line: str, field: str, value: object) -> None:
+    found: object = source(line)
+    for part in field.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("request.required.acks=1", "acks", 1),
+        ("request.required.acks=-1", "acks", -1),
+        ("compression.codec=0", "codec", 0),
+        ("compression.codec=2", "codec", 2),
+        ("compression.codec=gzip", "codec", 1),
+        ("compression.type=passthrough", "codec", None),
+        ("max.message.size=1000000", "max_request_bytes", 1_000_000),
+        ("queue.time=1000", "linger", 1.0),
+        ("queue.buffering.max.ms=1000", "linger", 1.0),
+        ("connect.timeout.ms=3000", "endpoint.connect_timeout", 3.0),
+        ("broker.version=0.10.2", "broker_version", (0, 10, 2)),
+        ("zookeeper.connect=zk:2181", "zookeeper", "zk:2181"),
+    ],
+)
+def test_each_name_of_a_producer_setting(line: str, field: str, value: object) -> None:
+    found: object = target(line)
+    for part in field.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+def test_defaults_of_what_old_files_have() -> None:
+    found = source()
+    assert (found.zookeeper, found.zookeeper_timeout, found.broker_version) == ("", 6.0, None)
+    assert (found.include, found.exclude, found.num_streams, found.shallow) == (None, None, None, False)
+    assert (found.offsets_storage, found.dual_commit) == ("", False)
+
+
+@pytest.mark.parametrize("key", ["broker.list", "metadata.broker.list"])
+def test_old_lists_of_brokers_may_have_ids(key: str) -> None:
+    found = target_settings(properties(f"{key}=0:a:9092,1:b:9093,c:9094"))
+    assert found.endpoint.bootstrap == (("a", 9092), ("b", 9093), ("c", 9094))
+    assert "'0:a:9092' is not host:port" in refusal("bootstrap.servers=0:a:9092", "target")
+
+
+@pytest.mark.parametrize("name", ["Int.MaxValue", "Integer.MAX_VALUE", "2147483647"])
+def test_the_largest_number_may_have_its_name(name: str) -> None:
+    assert source(f"fetch.max.bytes={name}").fetch_max_bytes == 2**31 - 1
+    assert target(f"retries={name} ").notes == ()
+    assert target("max.block.ms=Long.MAX_VALUE").notes == ()
+
+
+def test_one_setting_under_two_names_must_have_one_value() -> None:
+    assert source("groupid=mirror").group_id == "mirror"
+    assert source("fetch.size=2048\nmax.partition.fetch.bytes= 2048").partition_fetch_bytes == 2048
+    assert target("acks=-1\nrequest.required.acks=all").acks == -1
+    assert refusal(SOURCE + "groupid=other") == (
+        "my.properties: group.id=mirror (line 2) and groupid=other (line 3) are one setting with two values; remove one of them"
+    )
+    assert target("retries=1\nnum.retries=2").acks == -1, "of no consequence, so no reason to refuse the file"
+
+
+def test_a_name_given_twice_is_noted() -> None:
+    found = source("fetch.size=2048\nfetch.size=4096")
+    assert found.partition_fetch_bytes == 4096
+    assert found.notes == ("my.properties, line 3: fetch.size is given again in line 4, which counts",)
+    assert source("fetch.size=2048\nfetch.size=2048").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "size", "why"),
+    [
+        ("batch.size=16384", 16384, ""),
+        ("batch.size=1024", 1024, ""),
+        ("batch.size=200", 512 << 10, "because it is less than 1024"),
+        ("batch.size=20000\nqueue.time=5", 512 << 10, "as it was in the times of queue.time"),
+        ("batch.size=20000\nproducer.type=sync\nblock.on.buffer.full=true", 20000, ""),
+    ],
+)
+def test_a_batch_size_is_messages_where_something_says_so(more: str, size: int, why: str) -> None:
+    found = target(more)
+    assert found.batch_bytes == size
+    notes = [note for note in found.notes if "batch.size" in note]
+    assert bool(notes) == bool(why)
+    if why:
+        assert notes[0].startswith(f"my.properties, line 2: {more.splitlines()[0]}: taken as messages, {why}")
+
+
+@pytest.mark.parametrize(
+    ("line", "side", "words"),
+    [
+        ("consumer.timeout.ms=10000", "source", "--exit.when.caught.up"),
+        ("autocommit.enable=true", "source", "positions are committed only after the target has them"),
+        ("auto.commit.enabled=true", "source", "positions are committed only after the target has them"),
+        ("partition.assignment.strategy=roundrobin", "source", "shared by range"),
+        ("zookeeper.connection.timeout.ms=40000", "source", "30 s are waited at most"),
+        ("acks=1\nzk.connect=zk:2181", "target", "the brokers of bootstrap.servers are used; ZooKeeper is not asked"),
+        ("zk.connect=zk:2181", "source", "ZooKeeper is asked for the offsets of an old group only"),
+        ("queue.enqueueTimeout.ms=0", "target", "nothing is dropped here"),
+        ("queue.enqueue.timeout.ms=100", "target", "nothing is dropped here"),
+        ("block.on.buffer.full=false", "target", "nothing is dropped here"),
+        ("num.retries=3", "target", "until the target takes or refuses it"),
+        ("enable.idempotence=false", "target", "not switched off"),
+        ("producer.type=sync\nqueue.size=10", "target", "my.properties: without effect here: producer.type, queue.size ("),
+        ("socket.buffersize=10000", "source", "without effect here: socket.buffersize"),
+        ("acks=all", "source", "line 3: acks is a producer's setting; here it does nothing"),
+        ("group.id=x", "target", "line 2: group.id is a consumer's setting; here it does nothing"),
+        ("broker.id=1", "target", "broker.id is not known"),
+        ("groupId=x", "source", "groupId is not known; did you mean groupid?"),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_it_seems_is_noted_once(line: str, side: str, words: str) -> None:
+    (note,) = source(line).notes if side == "source" else target(line).notes
+    assert words in note
+
+
+@pytest.mark.parametrize(
+    ("line", "side"),
+    [
+        ("consumer.timeout.ms=-1", "source"),
+        ("auto.commit.enable=false", "source"),
+        ("exclude.internal.topics=true", "source"),
+        ("zk.sessiontimeout.ms=6000\nzk.synctime.ms=2000\nrebalance.retries.max=4", "source"),
+        ("queue.enqueueTimeout.ms=-1", "target"),
+        ("block.on.buffer.full=true", "target"),
+        ("serializer.class=kafka.serializer.DefaultEncoder\nkey.serializer.class=x", "target"),
+        ("enable.idempotence=true\ndelivery.timeout.ms=2147483647\nmax.block.ms=9223372036854775807", "target"),
+    ],
+)
+def test_what_changes_nothing_is_not_spoken_of(line: str, side: str) -> None:
+    assert (source(line).notes if side == "source" else target(line).notes) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "side", "words"),
+    [
+        ("exclude.internal.topics=false", "source", "internal topics belong to their own cluster"),
+        ("config.providers=file", "source", "values are not looked up elsewhere"),
+        ("mirror.topics.whitelist=a\nmirror.topics.blacklist=b", "source", "contradict each other"),
+        ("broker.version=new", "target", "this must be a version like 0.8.2"),
+        ("broker.version=8", "source", "this must be a version like 0.8.2"),
+        ("offsets.storage=disk", "source", "this must be one of kafka, zookeeper"),
+        ("dual.commit.enabled=yes", "source", "this must be true or false"),
+        ("mirror.consumer.numthreads=0", "source", "this must be a whole number from 1"),
+        ("compression.codec=9", "target", "this must be one of none, gzip"),
+        ("retries=many", "target", "this must be a whole number"),
+        ("fetch.max.bytes=Long.MAX_VALUE", "source", "a whole number of bytes from 1024 to 2147483647"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_its_place(line: str, side: str, words: str) -> None:
+    said = refusal((SOURCE if side == "source" else TARGET) + line, side)
+    assert re.match(r"my\.properties, line \d: ", said)
+    assert words in said
+
+
+# -- ZooKeeper
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("zk:2181", "zk:2181"),
+        ("zk", "zk:2181"),
+        ("a:1, b:2 ,c/kafka", "a:1,b:2,c:2181/kafka"),
+        ("a:1/kafka/one/", "a:1/kafka/one"),
+        ("a:1/", "a:1"),
+        ("[::1]:2181/kafka", "[::1]:2181/kafka"),
+    ],
+)
+def test_zookeeper_as_people_write_it(text: str, found: str) -> None:
+    assert source_settings(properties(f"zookeeper.connect={text}\ngroup.id=g")).zookeeper == found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "names no server; write zookeeper.connect=host:2181"),
+        ("/kafka", "names no server"),
+        ("zk:port", "'zk:port' is not host:port"),
+        ("zk:99999", "'zk:99999' is not host:port"),
+        ("zk1-2181", "'zk1-2181' has a dash where the colon belongs; write zk1:2181"),
+        ("a:1/kafka,b:2/kafka", "stands once, at the end; write a:1,b:2/kafka"),
+        ("a:1//kafka", "is not a path in ZooKeeper"),
+        ("a:1/my kafka", "is not a path in ZooKeeper"),
+    ],
+)
+def test_a_wrong_zookeeper_is_named_with_the_way_out(text: str, words: str) -> None:
+    said = refusal(f"zookeeper.connect={text}\ngroup.id=g")
+    assert said.startswith("my.properties, line 1: zookeeper.connect")
+    assert words in said
+
+
+def test_brokers_or_zookeeper_must_be_named() -> None:
+    assert refusal("group.id=g").startswith("my.properties: bootstrap.servers is missing")
+    assert source_settings(properties("zk.connect=zk:2181\ngroupid=g")).endpoint.bootstrap == ()
+
+
+# -- the table
+
+
+def test_no_name_has_two_meanings() -> None:
+    for side, found in keys.SIDES.items():
+        names = [name for key in found for name in key.names]
+        assert len(names) == len(set(names)), side
+
+
+def test_every_default_is_a_value_that_could_be_written() -> None:
+    for found in keys.SIDES.values():
+        for key in found:
+            if key.default:
+                key.kind.read(key.default, "default", key.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("ssl.keystore.password", "x", True),
+        ("ssl.key.password", "x", True),
+        ("sasl.jaas.config", "x", True),
+        ("ssl.keystore.key", "x", True),
+        ("sasl.oauthbearer.client.credentials.client.secret", "x", True),
+        ("required", 'username="u" password="p";', True),
+        ("key.deserializer", "x", False),
+        ("group.id", "secret-mirror", False),
+        ("ssl.keystore.location", "/etc/x.jks", False),
+    ],
+)
+def test_secrets_are_known_by_their_names(name: str, value: str, secret: bool) -> None:
+    assert keys.is_secret(name, value) is secret
+
+
+NAMES = sorted({name for found in keys.SIDES.values() for key in found for name in key.names})
+LINES = st.tuples(
+    st.sampled_from([*NAMES, "x", ""]), st.sampled_from(["", "1", "-1", "true", "a:1", "none"]) | st.text(max_size=8)
+)
+
+
+@given(lines=st.lists(LINES, max_size=6), side=st.sampled_from(["source", "target"]))
+def test_any_file_is_understood_or_refused_in_one_line(lines: list[tuple[str, str]], side: str) -> None:
+    written = [Property("zk.connect", "zk", 1), Property("groupid", "g", 2)]
+    written += [Property(key, value, at) for at, (key, value) in enumerate(lines, 3)]
+    try:
+        found = (source_settings if side == "source" else target_settings)(Properties("my.properties", written))
+    except SettingError as error:
+        assert str(error).startswith("my.properties")
+    else:
+        assert found.zookeeper

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mirrormaker.stream import stream as stream_module
+from mirrormaker.stream.cursor import Cursor
 from mirrormaker.stream.deskline import DeskGone
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.stream.stream import Given, Stream
 from mirrormaker.stream.work import Work
-from mirrormaker.wire.cluster import Endpoint
+from mirrormaker.wire.cluster import Endpoint, Partition, Topic
 
 NOWHERE = Endpoint((("127.0.0.1", 1),))
 POSITION = Position("orders", 0, 5, -1, "", Identity(1, 0), "there", "", 1, (Cut(0, 0, 0),))
@@ -94,3 +96,36 @@ def test_what_was_given_again_and_taken_back_is_not_begun() -> None:
     assert (cursor.tenancy, getattr(cursor, "released", 0)) == (1, 2)
     assert not stream._next
     assert stream._finished == [{"topic": "orders", "partition": 0, "unknown": True}]
+
+
+def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an older picture of it the stream would ask for new numbers again and again."""
+    old, new = b"o" * 16, b"n" * 16
+
+    async def look(stream: Stream) -> None:
+        stream.source.topics = {"orders": Topic("orders", new, False, {0: Partition(1, 0, 1)})}
+
+    async def nothing(*_: Any) -> None: ...
+
+    async def run(cursor: Cursor) -> None:
+        cursor.stream.check_topics(cursor)
+        cursor.done.set_result(None)
+
+    monkeypatch.setattr(Stream, "refresh_source", look)
+    monkeypatch.setattr(Stream, "refresh_target", nothing)
+    monkeypatch.setattr(Stream, "_read_limit", nothing)
+    monkeypatch.setattr(Cursor, "run", run)
+
+    async def body() -> list[dict[str, Any]]:
+        stream = Stream(work(), 0, 0)
+        stream._report_now = asyncio.Event()
+        stream.source.topics = {"orders": Topic("orders", old, False, {0: Partition(1, 0, 1)})}
+        stream.target.topics = {"orders": Topic("orders", bytes(16), False, {0: Partition(1, 0, 1)})}
+        stream._take(Given(replace(POSITION, topic_id=new.hex()), True, 1))
+        await asyncio.sleep(0.05)
+        return stream._finished
+
+    (end,) = asyncio.run(body())
+    assert "renumber" not in end

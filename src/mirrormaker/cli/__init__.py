@@ -1,4 +1,4 @@
-"""The commands: `mirrormaker run`, `mirrormaker verify`, `mirrormaker demo`."""
+"""The commands: `mirrormaker run`, `verify`, `offsets`, `settings`, `demo`; and the names under which people know some of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from mirrormaker import __version__
-from mirrormaker.cli import demo, run, verify
-from mirrormaker.errors import MirrorError
+from mirrormaker.cli import demo, offsets, run, settings, verify
+from mirrormaker.errors import MirrorError, SettingError
 from mirrormaker.settings.options import Parser
 
-COMMANDS = (run, verify, demo)
+COMMANDS = (run, verify, offsets, settings, demo)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -19,7 +19,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(call(sys.argv[1:] if argv is None else argv))
 
 
-def call(argv: Sequence[str]) -> int:
+def mirror_maker() -> None:
+    """Entry point of `kafka-mirror-maker`: `mirrormaker run` under the original's name."""
+    sys.exit(call(["run", *sys.argv[1:]], "kafka-mirror-maker"))
+
+
+def offset_checker() -> None:
+    """Entry point of `kafka-consumer-offset-checker`: `mirrormaker offsets` under the original's name."""
+    sys.exit(call(["offsets", *sys.argv[1:]], "kafka-consumer-offset-checker"))
+
+
+def call(argv: Sequence[str], known_as: str = "") -> int:
     """Run one command; a mistake is one line on stderr and exit code 1."""
     parser = Parser(
         prog="mirrormaker",
@@ -32,6 +42,8 @@ def call(argv: Sequence[str]) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for command in COMMANDS:
         command.add_to(commands)
+    if known_as and argv[0] in commands.choices:
+        commands.choices[argv[0]].prog = known_as
     try:
         args = parser.parse_args(list(argv))
         if not hasattr(args, "body"):
@@ -40,7 +52,15 @@ def call(argv: Sequence[str]) -> int:
         code: int = args.body(args)
         return code
     except MirrorError as error:
-        print(f"mirrormaker: {error}", file=sys.stderr)
+        print(f"{known_as or 'mirrormaker'}: {error}{_where_to_look(error, argv, known_as)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _where_to_look(error: MirrorError, argv: Sequence[str], known_as: str) -> str:
+    """For mistakes on the command line: they begin with the option that is wrong."""
+    is_option = isinstance(error, SettingError) and str(error).startswith("--")
+    if not is_option or str(error).endswith("--help)"):
+        return ""
+    return f" (see {known_as or f'mirrormaker {argv[0]}'} --help)"

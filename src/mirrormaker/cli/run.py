@@ -9,6 +9,7 @@ from typing import Any
 
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import source_settings, target_settings
+from mirrormaker.settings.together import settle
 
 
 def add_to(commands: Any) -> None:
@@ -27,13 +28,14 @@ def add_to(commands: Any) -> None:
 def body(args: argparse.Namespace) -> int:
     """Refuse what is wrong before anything is started; then mirror."""
     checked = options.check(args)
-    sources = [source_settings(properties.read(path, "--consumer.config")) for path in checked.consumer_config]
-    target = target_settings(properties.read(checked.producer_config, "--producer.config"))
+    consumers = [source_settings(properties.read(path, "--consumer.config")) for path in checked.consumer_config]
+    producer = target_settings(properties.read(checked.producer_config, "--producer.config"))
+    run_options, sources, target = settle(checked, consumers, producer)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
     from mirrormaker.flow.mirror import Mirror
 
     async def mirror() -> int:
-        return await Mirror(checked, sources, target).run()
+        return await Mirror(run_options, sources, target).run()
 
     return asyncio.run(mirror())

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from typing import Any
 import pyarrow as pa
 from kafka import TopicPartition
 from kafka.errors import KafkaError
+from kafka.protocol.consumer import JoinGroupRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
 from mirrormaker.flow import epoch
+from mirrormaker.flow.alone import Alone
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import rows
+from mirrormaker.flow.lookup import Lookup, OldGroup
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
@@ -38,7 +42,7 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
-from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.cluster import Cluster, Topic
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import LATEST, list_offsets
@@ -50,6 +54,8 @@ _WEIGH_EVERY = 5  # seconds between looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
 _EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
 _LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
+_COMMIT_AGAIN = 3600.0  # seconds until what does not move is committed once more: old brokers forget after a day
+_TELL_EVERY = 10.0  # seconds between two writes to ZooKeeper, where that is asked for
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 
@@ -76,7 +82,8 @@ class Flow:
         self.number, self.settings, self.wiring = number, settings, wiring
         self.options, self.say = wiring.options, wiring.say
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
-        self.membership = Membership(self.source, settings, instance_id, self.options.num_streams, self._held)
+        self.instance_id = instance_id
+        self.membership = self._member(Membership)
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self.numbers, self.taking = Renumbering(self), Taking(self)
@@ -85,14 +92,21 @@ class Flow:
             refused=self.numbers.refused,
             renumber=self.numbers.needed,
             commit_soon=self._commit_soon,
-            arrived=self.membership.arrive,
+            arrived=lambda: self.membership.arrive(),
         )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
+        self.lookup = (
+            Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path) if settings.zookeeper else None
+        )
+        self._told: dict[Key, int] = {}  # offsets that ZooKeeper has from us
+        self.old_group: OldGroup | ClusterError = OldGroup()
+        self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
+        self.left_out: list[str] = []  # internal topics that match
         self.overtaken: list[str] = []  # what retention has passed before this start
         self.first_start: bool | None = None  # of this group; unknown until its offsets are read
         self._epoch_done: asyncio.Future[pa.Table] | None = None
@@ -109,17 +123,41 @@ class Flow:
 
     async def connect(self) -> None:
         """Reach both clusters; nothing else is started before that."""
-        for which, cluster, path in (
-            ("source", self.source, self.settings.path),
-            ("target", self.target, self.wiring.target.path),
+        await self._ask_zookeeper()
+        for which, cluster, settings in (
+            ("source", self.source, self.settings),
+            ("target", self.target, self.wiring.target),
         ):
+            path, named = settings.path, settings.endpoint.bootstrap
             try:
                 await cluster.refresh()
             except OSError as error:
-                raise ClusterError(
-                    f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
-                ) from error
+                key = "bootstrap.servers" if named else "found through zookeeper.connect"
+                raise ClusterError(f"the {which} cluster cannot be reached: {error} ({key} in {path})") from error
         await self._read_expiration()
+        self.is_exact = await self.target.knows(InitProducerIdRequest)
+        if not await self.source.knows(JoinGroupRequest):
+            self.membership = self._member(Alone)
+
+    async def _ask_zookeeper(self) -> None:
+        """For brokers, where a file names none; and for what an old consumer of the group has left."""
+        target = self.wiring.target
+        if not target.endpoint.bootstrap:
+            lookup = Lookup(target.zookeeper, target.zookeeper_timeout, target.path)
+            self.target.endpoint = replace(target.endpoint, bootstrap=await lookup.brokers())
+        if self.lookup is None:
+            return
+        if not self.settings.endpoint.bootstrap:
+            self.source.endpoint = replace(self.settings.endpoint, bootstrap=await self.lookup.brokers())
+        try:
+            self.old_group = await self.lookup.group(self.settings.group_id)
+        except ClusterError as error:
+            if not self.settings.endpoint.bootstrap:
+                raise
+            self.old_group = error  # it matters only if Kafka knows nothing of the group
+
+    def _member(self, kind: type[Membership]) -> Membership:
+        return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what ended it otherwise."""
@@ -131,6 +169,8 @@ class Flow:
             self.start(self._keep_looking())
             self.start(self._keep_committing())
             self.start(self._keep_house())
+            if self.lookup is not None and self.settings.tells_zookeeper:
+                self.start(self._keep_telling(self.lookup))
             await self._until(self.ready.wait())
             self.start(self._keep_an_epoch())
             await self._until(self._stop.wait())
@@ -190,8 +230,9 @@ class Flow:
         await self.source.refresh()
         await self.target.refresh()
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
+        self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
         grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
-        for line in await ensure(self.source, self.target, chosen, grow):
+        for line in await self.ensure(chosen, grow):
             self.say(line)
         self.numbers.see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
@@ -201,8 +242,12 @@ class Flow:
         self._counts = counts
         self.taking.try_refused_again()
 
+    async def ensure(self, topics: list[Topic], grow: set[str]) -> list[str]:
+        """The topics on the target; with the settings that they have on the source, as far as anyone tells them."""
+        return await ensure(self.source, self.target, topics, grow, self.lookup.topic_settings if self.lookup else None)
+
     async def _keep_looking(self) -> None:
-        pause = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000)
+        pause, said = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000), ""
         while True:
             await asyncio.sleep(pause)
             try:
@@ -210,7 +255,9 @@ class Flow:
             except PASSING:
                 continue  # the next look will tell
             except ClusterError as error:
-                self.say(str(error))
+                if str(error) != said:
+                    said = str(error)
+                    self.say(said)
 
     # -- assignments
 
@@ -345,16 +392,23 @@ class Flow:
         return all(holding.is_done for holding in self.roster)
 
     async def _keep_committing(self) -> None:
+        refreshed = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
+            again = time.monotonic() - refreshed > _COMMIT_AGAIN
             with contextlib.suppress(*PASSING):
-                await self._commit()
+                await self._commit(again=again)
+                refreshed = time.monotonic() if again else refreshed
 
-    async def _commit(self) -> None:
-        """Write down how far every partition is, if it has moved; the ledger only goes forward."""
-        moved = [(h, h.position, h.bytes) for h in self.roster if h.position != h.committed and self._may_commit(h)]
+    async def _commit(self, *, again: bool = False) -> None:
+        """Write down how far every partition is, if it has moved, or all of them; the ledger only goes forward."""
+        moved = [
+            (h, h.position, h.bytes)
+            for h in self.roster
+            if (again or h.position != h.committed) and self._may_commit(h)
+        ]
         if moved:
             await self.membership.commit(rows(position for _, position, _ in moved))
             for holding, position, size in moved:
@@ -365,6 +419,26 @@ class Flow:
         return self.owns(holding) or (
             self._is_current(holding) and holding.position.key in self.membership.seat.has_to_go
         )
+
+    async def _keep_telling(self, lookup: Lookup) -> None:
+        """ZooKeeper has the offsets too, a little later: for consumers and tools that look there."""
+        said = ""
+        while True:
+            await asyncio.sleep(_TELL_EVERY)
+            try:
+                await self._tell(lookup)
+                said = ""
+            except ClusterError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.say(f"offsets are not written to ZooKeeper at the moment: {said}")
+
+    async def _tell(self, lookup: Lookup) -> None:
+        offsets = {h.position.key: h.committed.offset for h in self.roster if h.committed and self.owns(h)}
+        moved = {key: offset for key, offset in offsets.items() if self._told.get(key) != offset}
+        if moved:
+            await lookup.write(self.settings.group_id, moved)
+            self._told |= moved
 
     # -- the epoch
 
@@ -391,8 +465,8 @@ class Flow:
             epoch=number,
             desk=self.wiring.desk.address,
             secret=self.wiring.desk.secret,
-            source=settings.endpoint,
-            target=target.endpoint,
+            source=self.source.endpoint,
+            target=self.target.endpoint,
             read_committed=settings.read_committed,
             acks=target.acks,
             max_in_flight=target.max_in_flight,
@@ -425,6 +499,9 @@ class Flow:
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
             with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self._commit(), 3)
+            if self.lookup is not None and self.settings.tells_zookeeper:
+                with contextlib.suppress(asyncio.TimeoutError, MirrorError):
+                    await asyncio.wait_for(self._tell(self.lookup), 3)
             with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):

@@ -48,6 +48,9 @@ _UNSTABLE = 88  # a transaction on the offsets is about to end
 _ANOTHER_COORDINATOR = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours answers within a heartbeat
 _PAUSE = 0.2  # seconds before asking a coordinator again
+# Before Kafka 2.1 a committed offset is forgotten a day after it was written, unless whoever writes it asks for more.
+_REMEMBERED_MS = 365 * 86_400_000
+_WHOLE_GROUP = 2  # the version of OffsetFetch that asks for all that a group has (Kafka 0.10.2)
 
 
 class NotMember(Exception):
@@ -295,11 +298,18 @@ class Membership:
             generation_id_or_member_epoch=seat.generation,
             member_id=seat.member_id,
             group_instance_id=self.instance_id,
+            retention_time_ms=_REMEMBERED_MS,  # versions 2 to 4; version 1 has a time for each offset
             topics=[
                 topic(
                     name=name,
                     partitions=[
-                        row(partition_index=p, committed_offset=o, committed_leader_epoch=e, committed_metadata=m)
+                        row(
+                            partition_index=p,
+                            committed_offset=o,
+                            committed_leader_epoch=e,
+                            committed_metadata=m,
+                            commit_timestamp=int(time.time() * 1000) + _REMEMBERED_MS,
+                        )
                         for p, o, e, m in partitions
                     ],
                 )
@@ -316,21 +326,36 @@ class Membership:
     async def committed(self) -> dict[Key, tuple[int, str]]:
         """All that the group has committed: offset and metadata of each partition."""
         while True:
+            topics = await self._topics_to_ask_for()
             answer = await self._ask(
-                OffsetFetchRequest(group_id=self.group, topics=None, require_stable=True), newest=7
+                OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=True), newest=7
             )
             codes = {answer.error_code or 0} | {p.error_code for t in answer.topics for p in t.partitions}
+            if topics is not None:
+                codes -= {_NO_TOPIC}  # how Kafka 0.8 says that nothing was committed
             if codes & _ANOTHER_COORDINATOR or _UNSTABLE in codes:
                 self._coordinator = None
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._check(max(codes), "reading committed offsets", None)
+            self._check(max(codes, default=0), "reading committed offsets", None)
             return {
                 (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
                 for t in answer.topics
                 for p in t.partitions
                 if p.committed_offset >= 0
             }
+
+    async def _topics_to_ask_for(self) -> list[Any] | None:
+        """All, or before 0.10.2 the chosen ones by name."""
+        if self._coordinator is None:
+            await self._find_coordinator()
+        assert self._coordinator is not None
+        connection = await self.cluster.connection(self._coordinator)
+        if connection.best_version(OffsetFetchRequest) >= _WHOLE_GROUP:
+            return None
+        row = OffsetFetchRequest.OffsetFetchRequestTopic
+        known = [self.cluster.topics[name] for name in sorted(self.topics) if name in self.cluster.topics]
+        return [row(name=topic.name, partition_indexes=sorted(topic.partitions)) for topic in known]
 
     # -- the coordinator
 

@@ -15,9 +15,9 @@ from mirrormaker.flow.ledger import unpack
 from mirrormaker.flow.moved_on import cut_back, end_of_epoch, lost_before, there_already
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.stream.identity import Channel, NumbersBroken
-from mirrormaker.stream.position import Cut, Identity, Place, Position
+from mirrormaker.stream.position import UNNUMBERED, Cut, Identity, Place, Position
 from mirrormaker.stream.resume import read_back
-from mirrormaker.stream.trouble import FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
+from mirrormaker.stream.trouble import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.codec import BadFrame
@@ -172,10 +172,11 @@ class Opening:
         # Not the log end: what is not replicated may vanish, and our first record would then lie before the cut.
         ends = await offsets(self.target, {(t or key[0], p) for key, found in places.items() for t, p in found}, LATEST)
         slots = asyncio.Semaphore(_AT_ONCE)
+        numbered = await self.target.knows(InitProducerIdRequest)
 
         async def one(key: Key, offset: int | None) -> Position:
             async with slots:
-                identity = await new_identity(self.target)
+                identity = await new_identity(self.target) if numbered else UNNUMBERED
             return Position(
                 topic=key[0],
                 partition=key[1],
@@ -226,7 +227,9 @@ class Opening:
         if position.topic not in self.source.topics or position.topic not in self.target.topics:
             raise PartitionError(f"{name} stops: {reason}, and the topic is gone")
         at, ahead, lost = await self._where(position, offset, reason)
-        keep |= at == position.offset and offset in (OUT_OF_RANGE, TRUNCATED)  # nothing of it is gone
+        keep |= offset == FORGOTTEN or (
+            at == position.offset and offset in (OUT_OF_RANGE, TRUNCATED)
+        )  # nothing is gone
         if offset == FROM_THE_START:
             if self._said.get(position.topic) != topic_id(self.source, position.topic):
                 self._said[position.topic] = topic_id(self.source, position.topic)
@@ -243,7 +246,7 @@ class Opening:
         elif any(cut.ahead for cut in position.cuts) and offset in (OUT_OF_RANGE, TRUNCATED):
             some = sum(cut.ahead for cut in position.cuts)
             self.say(f"{name}: up to {some} records that the target holds already are mirrored a second time")
-        kept = offset == SAME_PLACE and at == position.offset
+        kept = offset in (SAME_PLACE, FORGOTTEN) and at == position.offset
         return replace(new, leader_epoch=position.leader_epoch if kept else -1), lost
 
     async def _where(self, position: Position, where: int, reason: str) -> tuple[int, int, str]:
@@ -252,7 +255,7 @@ class Opening:
         start = (await offsets(self.source, [key], EARLIEST))[key]
         if where == FROM_THE_START:
             return start, 0, ""
-        if where == SAME_PLACE:
+        if where in (SAME_PLACE, FORGOTTEN):
             return position.offset, 0, ""
         end = (await offsets(self.source, [key], LATEST))[key]
         reached = position.offset + there_already(position)

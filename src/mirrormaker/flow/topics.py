@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.wire.cluster import Cluster, Topic, error_for
@@ -18,11 +19,12 @@ INHERITED = (
     "cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes",
     "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms",
 )  # fmt: skip
-_SET_ON_TOPIC = 1
-_EXISTS, _NOT_CONTROLLER = 36, 41
+_SET_ON_TOPIC, _NOT_TOLD = 1, -1
+_EXISTS, _BAD_SETTING, _NOT_CONTROLLER = 36, 40, 41
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
 Judge = Callable[[str], bool]
+Elsewhere = Callable[[list[str]], Awaitable[dict[str, dict[str, str]]]]
 
 
 def normalised(raw: str) -> str:
@@ -54,11 +56,15 @@ class Filter:
 
     def chosen(self, topics: Iterable[Topic], judge: Judge) -> list[Topic]:
         """Internal topics never: their records mean something to one cluster only."""
-        return [
-            t
-            for t in topics
-            if not t.internal and not _INTERNAL.fullmatch(t.name) and judge(t.name) is not self.exclude
-        ]
+        return [t for t in topics if not _is_internal(t) and judge(t.name) is not self.exclude]
+
+    def left_out(self, topics: Iterable[Topic], judge: Judge) -> list[str]:
+        """Internal topics that the pattern would have chosen."""
+        return sorted(t.name for t in topics if _is_internal(t) and judge(t.name) is not self.exclude)
+
+
+def _is_internal(topic: Topic) -> bool:
+    return topic.internal or _INTERNAL.fullmatch(topic.name) is not None
 
 
 def python_judge(pattern: str) -> Judge:
@@ -66,12 +72,27 @@ def python_judge(pattern: str) -> Judge:
     return lambda name: compiled.fullmatch(name) is not None
 
 
-async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: set[str]) -> list[str]:
-    """Create what is missing on the target and grow what has fallen behind; one line for each."""
+async def ensure(
+    source: Cluster, target: Cluster, topics: list[Topic], grow: set[str], elsewhere: Elsewhere | None = None
+) -> list[str]:
+    """Create what is missing on the target and grow what has fallen behind; one line for each.
+
+    `elsewhere` tells the settings of topics whose brokers are too old to be asked for them.
+    """
     lines = []
     missing = [t for t in topics if t.name not in target.topics]
     if missing:
-        settings = await _inherited(source, [t.name for t in missing])
+        names = [t.name for t in missing]
+        if await source.knows(DescribeConfigsRequest):
+            settings = await _inherited(source, names)
+        elif elsewhere is not None:
+            settings = {name: _of_these(found) for name, found in (await elsewhere(names)).items()}
+        else:
+            settings = {}
+            lines.append(
+                f"{source.endpoint} does not tell its topics' settings (before Kafka 0.11; its ZooKeeper would:"
+                " zookeeper.connect): new topics get the target's own"
+            )
         lines += await _create(target, missing, settings)
     grown = []
     for topic in topics:
@@ -94,16 +115,50 @@ async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, s
         result.resource_name: {
             s.name: s.value
             for s in result.configs or ()
-            if s.name in INHERITED
-            and s.value is not None
-            and (s.config_source == _SET_ON_TOPIC or s.is_default is False)
+            if s.name in INHERITED and s.value is not None and _is_set_on_topic(s)
         }
         for result in results
     }
 
 
+def _of_these(settings: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key in INHERITED}
+
+
+def _is_set_on_topic(setting: Any) -> bool:
+    """Before Kafka 1.1 brokers only tell whether it is the default."""
+    if setting.config_source == _NOT_TOLD:
+        return not setting.is_default
+    return bool(setting.config_source == _SET_ON_TOPIC)
+
+
 async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict[str, str]]) -> list[str]:
+    if not await target.knows(CreateTopicsRequest):  # before 0.10.1, who asks for a topic gets it
+        await target.refresh([topic.name for topic in topics], create=True)
+        return [f"asked for {topic.name} on the target, whose own settings decide what it becomes" for topic in topics]
     lines = []
+    partitions = {t.name: len(t.partitions) for t in topics}
+    for result in await _ask_for_topics(target, topics, settings):
+        if result.error_code == _BAD_SETTING and settings.get(result.name):
+            # Another version may not know all of them; without its words it cannot be told which.
+            unknown = [key for key in settings[result.name] if key in (result.error_message or key)]
+            for key in unknown:
+                del settings[result.name][key]
+            lines.append(f"{result.name}: the target does not take {', '.join(unknown)} as on the source; left out")
+            lines += await _create(target, [t for t in topics if t.name == result.name], settings)
+        elif result.error_code == 0:
+            lines.append(f"created {result.name} on the target with {partitions[result.name]} partitions")
+        elif result.error_code != _EXISTS:
+            error = error_for(result.error_code)
+            raise ClusterError(
+                f"topic {result.name} cannot be created on {target.endpoint}:"
+                f" {result.error_message or type(error).__name__} ({result.error_code})"
+            )
+    return lines
+
+
+async def _ask_for_topics(target: Cluster, topics: list[Topic], settings: dict[str, dict[str, str]]) -> Any:
+    """What the controller says to each of them; controllers move."""
     kind = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[
@@ -120,22 +175,11 @@ async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict
     )
     for _ in range(50):
         answer = await target.ask(request, target.controller)
-        if any(t.error_code == _NOT_CONTROLLER for t in answer.topics):
-            await asyncio.sleep(0.2)
-            await target.refresh()
-            continue
-        break
-    partitions = {t.name: len(t.partitions) for t in topics}
-    for result in answer.topics:
-        if result.error_code == 0:
-            lines.append(f"created {result.name} on the target with {partitions[result.name]} partitions")
-        elif result.error_code != _EXISTS:
-            error = error_for(result.error_code)
-            raise ClusterError(
-                f"topic {result.name} cannot be created on {target.endpoint}:"
-                f" {result.error_message or type(error).__name__} ({result.error_code})"
-            )
-    return lines
+        if not any(t.error_code == _NOT_CONTROLLER for t in answer.topics):
+            break
+        await asyncio.sleep(0.2)
+        await target.refresh()
+    return answer.topics
 
 
 def _replication(topic: Topic, target: Cluster) -> int:
@@ -143,6 +187,11 @@ def _replication(topic: Topic, target: Cluster) -> int:
 
 
 async def _grow(target: Cluster, name: str, count: int) -> None:
+    if not await target.knows(CreatePartitionsRequest):
+        raise ClusterError(
+            f"topic {name} has {count} partitions on the source now; {target.endpoint} is too old to be asked for more (before"
+            " Kafka 1.0): add them there with its kafka-topics --alter"
+        )
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     answer = await target.ask(
         CreatePartitionsRequest(
@@ -169,4 +218,7 @@ async def _wait_for(target: Cluster, topics: list[Topic], counts: dict[str, int]
         ):
             return
         await asyncio.sleep(0.1)
+    missing = [t.name for t in topics if t.name not in target.topics]
+    if missing:
+        raise ClusterError(f"{target.endpoint} has no topic {missing[0]} 30 s after it was asked for; create it there")
     raise ClusterError(f"the topics created on {target.endpoint} have no leaders after 30 s")

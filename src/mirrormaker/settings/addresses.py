@@ -6,21 +6,57 @@ import re
 
 from mirrormaker.errors import SettingError
 
+_HOST = r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s:/\[\]]+))"
+_BROKER = re.compile(rf"(?:[A-Za-z_]+://)?{_HOST}:(\d{{1,5}})")
+_BROKER_WITH_ID = re.compile(rf"(?:\d+:)?{_HOST}:(\d{{1,5}})")  # Kafka 0.7: 0:host:9092
+_SERVER = re.compile(rf"{_HOST}(?::(\d{{1,5}}))?")
+_ZOOKEEPER_PORT = "2181"
+
 
 def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
     """Parse `host:port,host:port`; `where` and `key` name the place in errors."""
+    form = _BROKER_WITH_ID if key.endswith("broker.list") else _BROKER
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
-        match = re.fullmatch(r"(?:[A-Za-z_]+://)?(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s:/\[\]]+)):(\d{1,5})", part)
-        if match and 0 < int(match[3]) < 65536:
-            found.append((match[1] or match[2], int(match[3])))
-            continue
-        dash = re.fullmatch(r"([A-Za-z0-9_.-]*[A-Za-z0-9_])-(\d{4,5})", part)
-        if dash:
-            raise SettingError(
-                f"{where}: {key}={text}: '{part}' has a dash where the colon belongs; write {dash[1]}:{dash[2]}"
-            )
-        raise SettingError(f"{where}: {key}={text}: '{part}' is not host:port")
+        match = form.fullmatch(part)
+        if match is None or not 0 < int(match[3]) < 65536:
+            raise _no_address(part, text, where, key)
+        found.append((match[1] or match[2], int(match[3])))
     if not found:
         raise SettingError(f"{where}: {key} names no broker; write {key}=host:9092")
     return tuple(dict.fromkeys(found))
+
+
+def connect_string(text: str, where: str, key: str) -> str:
+    """Check ZooKeeper's `host:port,host:port/path`; a port that is left out is 2181, as it always was."""
+    servers, slash, path = text.partition("/")
+    if "," in path:
+        all_servers = ",".join(part.partition("/")[0].strip() for part in text.split(","))
+        end = path.partition(",")[0]
+        raise SettingError(
+            f"{where}: {key}={text}: the path belongs to all servers and stands once, at the end; write {all_servers}/{end}"
+        )
+    found = []
+    for part in filter(None, (p.strip() for p in servers.split(","))):
+        match = _SERVER.fullmatch(part)
+        if match is None or re.fullmatch(r".*-\d{4,5}", part) or not 0 < int(match[3] or _ZOOKEEPER_PORT) < 65536:
+            raise _no_address(part, text, where, key)
+        host = f"[{match[1]}]" if match[1] else match[2]
+        found.append(f"{host}:{match[3] or _ZOOKEEPER_PORT}")
+    if not found:
+        raise SettingError(f"{where}: {key} names no server; write {key}=host:2181")
+    path = path.rstrip("/").strip()
+    if re.search(r"//|\s", f"/{path}"):
+        raise SettingError(
+            f"{where}: {key}={text}: '/{path}' is not a path in ZooKeeper; write it like host:2181/kafka"
+        )
+    return ",".join(dict.fromkeys(found)) + (f"{slash}{path}" if path else "")
+
+
+def _no_address(part: str, text: str, where: str, key: str) -> SettingError:
+    dash = re.fullmatch(r"([A-Za-z0-9_.-]*[A-Za-z0-9_])-(\d{4,5})", part)
+    if dash:
+        return SettingError(
+            f"{where}: {key}={text}: '{part}' has a dash where the colon belongs; write {dash[1]}:{dash[2]}"
+        )
+    return SettingError(f"{where}: {key}={text}: '{part}' is not host:port")

@@ -38,7 +38,8 @@ OPTIONS = (
     Option(("--producer.config",), "the property file for the target cluster", "FILE"),
     Option(
         ("--whitelist", "--white-list", "--include"),
-        "topics to mirror: a Java regular expression for the whole name; a comma means 'or', blanks are ignored",
+        "topics to mirror: a Java regular expression for the whole name; a comma means 'or', blanks are ignored"
+        " (default: mirror.topics.whitelist of the consumer's file, if it is there)",
         "REGEX",
     ),
     Option(("--blacklist", "--exclude"), "mirror all topics but these", "REGEX"),
@@ -94,10 +95,10 @@ OPTIONS = (
 
 EXAMPLES = """examples:
   mirror two topics with four streams, for as long as it runs:
-    mirrormaker run --consumer.config source.properties --producer.config target.properties \\
+    %(prog)s --consumer.config source.properties --producer.config target.properties \\
         --whitelist "orders, payments" --num.streams 4
   move everything that is there now, then exit:
-    mirrormaker run --consumer.config source.properties --producer.config target.properties \\
+    %(prog)s --consumer.config source.properties --producer.config target.properties \\
         --whitelist ".*" --exit.when.caught.up
   the smallest files:
     source.properties: bootstrap.servers=old1:9092,old2:9092
@@ -120,6 +121,13 @@ class Once(argparse.Action):
 
 class Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line and exit code 1."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """What a command does not know is that command's mistake, not a mistake of `mirrormaker` itself."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         raise SettingError(f"{message} (see {self.prog} --help)")
@@ -147,7 +155,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The command line of `mirrormaker run`, checked."""
+    """The command line of `mirrormaker run`, checked; `together.settle` fills in topics and streams that only files name."""
 
     consumer_config: tuple[str, ...]
     producer_config: str
@@ -167,6 +175,7 @@ class RunOptions:
     undelivered_file: str | None = None
     message_handler: tuple[str, str | None] | None = None  # and its arguments
     rebalance_listener: tuple[str, str | None] | None = None
+    streams_given: bool = False
 
 
 def check(args: argparse.Namespace) -> RunOptions:
@@ -175,12 +184,13 @@ def check(args: argparse.Namespace) -> RunOptions:
         raise SettingError("--consumer.config FILE is missing: the property file of the source cluster")
     if not args.producer_config:
         raise SettingError("--producer.config FILE is missing: the property file of the target cluster")
-    if args.whitelist and args.blacklist:
+    if args.whitelist is not None and args.blacklist is not None:
         raise SettingError(
             "--whitelist (--include) and --blacklist (--exclude) contradict each other: give one of them"
         )
-    if not args.whitelist and not args.blacklist:
-        raise SettingError('--whitelist REGEX is missing: which topics? --whitelist ".*" takes all of them')
+    for name, value in (("--whitelist", args.whitelist), ("--blacklist", args.blacklist)):
+        if value is not None and not value.strip():
+            raise SettingError(f"{name} '{value}': this names no topic; --whitelist \".*\" takes all of them")
     for name, low in (
         ("num_streams", 1),
         ("num_producers", 1),
@@ -234,6 +244,7 @@ def check(args: argparse.Namespace) -> RunOptions:
             if args.consumer_rebalance_listener
             else None
         ),
+        streams_given="num_streams" in getattr(args, "_given", ()),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,10 @@ class Property:
 class Properties(dict[str, Property]):
     """The settings of one file; the last line of a key counts, as in Java."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__()
+    def __init__(self, path: str, lines: Iterable[Property] = ()) -> None:
         self.path = path
+        self.lines = tuple(lines)
+        super().__init__((line.key, line) for line in self.lines)
 
     def where(self, key: str) -> str:
         """The place to name in an error."""
@@ -42,9 +43,7 @@ def read(path: str, option: str) -> Properties:
         raise SettingError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from error
     if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
         raise SettingError(f"{option} {path}: this is not a properties file (it holds binary data)")
-    found = Properties(path)
-    for prop in parse(data.decode("latin-1"), path):
-        found[prop.key] = prop
+    found = Properties(path, parse(data.decode("latin-1"), path))
     if not found:
         raise SettingError(
             f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092"
@@ -67,21 +66,23 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
     """Lines with their continuations joined, without comments and blank lines."""
     joined, start = "", 0
     lines = re.split(r"\r\n|\r|\n", text)
+    last = len(lines) - (lines[-1] == "" and not text.endswith("\r\n"))  # to Java, which looks one character ahead
     for number, line in enumerate(lines, 1):
         line = line.lstrip(_BLANK)
-        if not start and (not line or line[0] in "#!"):
-            continue
-        start = start or number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2 and number < len(lines):
+        if (
+            not joined
+        ):  # nothing but a backslash, and a line begins anew: Java looks at what it has, not at how it came to it
+            start = number
+            if not line or line[0] in "#!":
+                continue
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 0:
+            yield joined + line, start
+            joined = ""
+        elif number >= last:
+            yield joined + line[:-1], start
+            return
+        else:
             joined += line[:-1]
-            continue
-        joined += line[:-1] if backslashes % 2 else line
-        if joined:
-            yield joined, start
-        joined, start = "", 0
-    if joined:
-        yield joined, start
 
 
 def _find_separator(line: str) -> int:

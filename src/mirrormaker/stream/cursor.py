@@ -26,6 +26,7 @@ from mirrormaker.stream.progress import Progress, Unit
 from mirrormaker.stream.repack import NOT_THE_SAME
 from mirrormaker.stream.resume import read_back, read_last
 from mirrormaker.stream.trouble import (
+    FORGOTTEN,
     OUT_OF_RANGE,
     SAME_PLACE,
     TRUNCATED,
@@ -71,6 +72,7 @@ class Cursor:
         self.lap = 0  # fetches of an earlier lap are not ours any more
         self.turn = 0  # the same for what was taken out of them, which survives a new source leader
         self.high_watermark = -1
+        self.needs_bytes = 0  # for a message that came cut short
         self.records = self.bytes = self.resumes = 0
         self.state, self.note = "waiting", ""
         # The target refused a batch: up to here so few go at a time, to find who is to blame.
@@ -249,7 +251,7 @@ class Cursor:
     async def _can_end_with(self, error: Exception) -> bool:
         """Where some records are given up, gone, or sent to more places: is it certain what is there of the others?"""
         if isinstance(error, Renumber):
-            if not error.topics and error.where not in (OUT_OF_RANGE, TRUNCATED):
+            if not error.topics and error.where not in (OUT_OF_RANGE, TRUNCATED, FORGOTTEN):
                 return True
         elif not isinstance(error, Undeliverable):
             return True
@@ -283,7 +285,7 @@ class Cursor:
             cut = self._cut(outlet)
             if not outlet.stands_at(cut):
                 outlet.restart(self.position.identity, cut)
-                if clean:
+                if clean or not self.position.identity.is_numbered:
                     outlet.channel.resume([])
                 else:
                     unknown.append(outlet)

@@ -123,9 +123,11 @@ class Fetcher:
             return None
         version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
         known = self.stream.source
-        for cursor in self.cursors:
-            if not cursor.flowing:
-                continue
+        flowing = [cursor for cursor in self.cursors if cursor.flowing]
+        room, most = self.stream.room_to_fetch(), work.partition_fetch_bytes
+        if version < fetch.LIMITS_ALL and flowing:
+            most = min(most, room // len(flowing))
+        for cursor in flowing:
             leader = known.leader(cursor.topic, cursor.partition)
             topics[cursor.topic, cursor.source_id].append(
                 fetch.Wanted(
@@ -133,7 +135,7 @@ class Fetcher:
                     cursor.fetch_from[0],
                     leader.leader_epoch if leader else -1,
                     cursor.fetch_from[1],
-                    work.partition_fetch_bytes,
+                    max(most, cursor.needs_bytes),
                 )
             )
             asked[cursor.source_id if version >= 13 else cursor.topic, cursor.partition] = (cursor, cursor.lap)
@@ -144,7 +146,7 @@ class Fetcher:
             [(*topic, wanted) for topic, wanted in topics.items()],
             max_wait_ms=work.fetch_max_wait_ms,
             min_bytes=work.fetch_min_bytes,
-            max_bytes=self.stream.room_to_fetch(),
+            max_bytes=room,
             read_committed=work.read_committed,
         )
         self._polling = frozenset(cursor for cursor, _ in asked.values())
@@ -174,9 +176,9 @@ class Fetcher:
                 cursor.trouble(cursor.stops(cursor.expected, str(error)))
                 continue
             if not found:
-                # Old brokers cut a batch that is larger than the limit: without more room it would never come.
-                cursor.trouble(cursor.stops(cursor.expected, "its batch is larger than max.partition.fetch.bytes"))
+                self._ask_for_more(cursor, len(part.records))
                 continue
+            cursor.needs_bytes = 0
             last = found[-1]
             if isinstance(last, memoryview):
                 cursor.fetch_from = messages.last_offset(last) + 1, -1
@@ -188,6 +190,12 @@ class Fetcher:
                 del self.cursors[cursor]
                 self.cursors[cursor] = None
         return deliveries
+
+    def _ask_for_more(self, cursor: Cursor, size: int) -> None:
+        """Brokers before 0.10.1 cut even the first message to the limit: it comes whole when there is room for it."""
+        cursor.needs_bytes = max(cursor.needs_bytes, 2 * size)
+        if cursor.needs_bytes > 2 * self.stream.work.fetch_max_bytes:
+            cursor.trouble(cursor.stops(cursor.expected, "its message is larger than fetch.max.bytes"))
 
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
         if part.error == _OUT_OF_RANGE:

@@ -67,7 +67,8 @@ class Channel:
         """May another batch go out now? `old`: its records are of an age at which a broker forgets who wrote them."""
         if self.in_trouble:
             return False
-        return len(self._under_way) < (limit if self.known and not old else 1)
+        many = self.known and not old and self.identity.is_numbered
+        return len(self._under_way) < (limit if many else 1)
 
     def number(self, count: int) -> int:
         """The first number of a batch of `count` records that goes out now."""

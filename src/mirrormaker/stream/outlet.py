@@ -14,7 +14,7 @@ from mirrormaker.stream.identity import SEQUENCES, Channel, NumbersBroken
 from mirrormaker.stream.position import Cut, Identity
 from mirrormaker.stream.progress import Unit
 from mirrormaker.stream.resume import Again, Found
-from mirrormaker.stream.trouble import Split, describe
+from mirrormaker.stream.trouble import FORGOTTEN, Renumber, Split, describe
 from mirrormaker.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirrormaker.stream.sender import Sender
 
 _TOO_LARGE = 10
+_FORGOTTEN = 59  # brokers before 2.5, which refuse what comes next; later ones take it
 _NOT_CONFIRMED = frozenset({7, 20})  # appended, but not on enough replicas in time
 # Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
 _BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
@@ -127,7 +128,9 @@ class Outlet:
             self.again = Again(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
         entry.drop()
         self.channel.failed()
-        if number in _WHOLE_TOPIC:
+        if number == _FORGOTTEN:
+            cursor.trouble(Renumber(FORGOTTEN, "the target has deleted all it had from us, and with it who we are"))
+        elif number in _WHOLE_TOPIC:
             cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
         elif number not in _BAD_RECORD:
             cursor.trouble(error)

@@ -16,6 +16,14 @@ class Identity:
     producer_id: int
     epoch: int
 
+    @property
+    def is_numbered(self) -> bool:
+        """Does the target know identities (Kafka 0.11 on)? Otherwise it cannot tell what it has already."""
+        return self.producer_id >= 0
+
+
+UNNUMBERED = Identity(-1, 0)
+
 
 class Cut(NamedTuple):
     """Where one target partition stands: the next sequence number, and the offset from which it would be found."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrormaker.stream.outlet import Outlet
-from mirrormaker.wire import produce
+from mirrormaker.wire import messages, produce
 from mirrormaker.wire.cluster import error_for
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import Connection, ConnectionLost, Part
@@ -66,7 +66,11 @@ class Sender:
             room = min(room, work.max_request_bytes) - entry.size
             if topic is None:
                 topic = topics[outlet.topic, outlet.target_id] = {}
-            topic[outlet.partition] = entry.batch.data
+            topic[outlet.partition] = (
+                entry.batch.data
+                if version >= produce.TAKES_BATCHES
+                else messages.older(entry.batch, 1 if version >= 2 else 0)
+            )
             outlets.append(outlet)
             if not outlet.ready:
                 del self.ready[outlet]

@@ -28,6 +28,7 @@ from mirrormaker.stream.work import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, Wor
 from mirrormaker.wire import produce
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.configs import TOPIC, describe_configs
+from mirrormaker.wire.connection import UnsupportedRequest
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _SKIP_WITHIN = (
@@ -192,9 +193,19 @@ class Stream:
         there = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
         return cursor.topic in self.source.topics and all(there.get(t, 0) >= n for t, n in targets.items())
 
+    def _agrees(self, cursor: Cursor) -> bool:
+        """Is what we know of its topics as young as its position? The driver may have seen one created again before us."""
+        try:
+            self.check_topics(cursor)
+        except Renumber:
+            return False
+        return True
+
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end and tell the desk what became of it."""
-        while not (cursor.is_released or self._no_handler or self._knows(cursor)):
+        looked = self._agrees(cursor)
+        while not (cursor.is_released or self._no_handler or (looked and self._knows(cursor))):
+            looked = True
             try:
                 await self.refresh_source()
                 await self.refresh_target()
@@ -332,7 +343,7 @@ class Stream:
 
     async def _read_limit(self, topic: str) -> None:
         """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
-        with contextlib.suppress(KafkaError):
+        with contextlib.suppress(KafkaError, UnsupportedRequest):
             for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
                 for setting in result.configs or ():
                     if setting.name == "max.message.bytes" and setting.value:

@@ -33,6 +33,7 @@ class Undeliverable(PartitionError):
 
 # Where a partition goes on that needs new numbers.
 SAME_PLACE, FROM_THE_START, OUT_OF_RANGE, TRUNCATED = 0, 1, 2, 3
+FORGOTTEN = 4  # the same place, where the target no longer knows the identity: what is there of it is known
 
 
 class Renumber(Exception):

@@ -7,15 +7,18 @@ import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kafka.errors import BrokerResponseError, for_code
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.metadata import MetadataRequest
 
+from mirrormaker.wire import eras
 from mirrormaker.wire.connection import Connection, ConnectionLost, Lease
 
 NO_ID = bytes(16)
+_METADATA_WITHOUT_CREATING = 4  # the request's version, since 0.11
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Endpoint:
     connect_timeout: float = 10.0
     backoff: float = 0.05
     max_backoff: float = 1.0
+    broker_version: tuple[int, ...] | None = None  # as told by the user; only versions that cannot be asked matter
 
     def __str__(self) -> str:
         return ",".join(address(*pair) for pair in self.bootstrap)
@@ -60,6 +64,7 @@ class Cluster:
         self._lease = lease
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+        self._old: dict[tuple[str, int], eras.Versions] = {}  # brokers that cannot be asked what they know
 
     # -- connections
 
@@ -80,20 +85,41 @@ class Cluster:
     async def _open(self, address: tuple[str, int], lane: str) -> Connection:
         failures, not_before = self._failures.get(address, (0, 0.0))
         await asyncio.sleep(max(0.0, not_before - time.monotonic()))
+        try:
+            connection = await self._open_known(address, lane)
+        except ConnectionError:
+            pause = min(self.endpoint.max_backoff, self.endpoint.backoff * 2**failures)
+            self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
+            self._old.pop(address, None)  # it may come back as another version
+            raise
+        self._failures.pop(address, None)
+        return connection
+
+    async def _open_known(self, address: tuple[str, int], lane: str) -> Connection:
+        """A connection on which it is known what the broker knows."""
+        connection = await self._open_plain(address, lane)
+        versions = self._old.get(address) or eras.of(self.endpoint.broker_version)
+        try:
+            if versions is None:
+                another = partial(self._open_plain, address, "probe")
+                versions = await eras.ask(connection, another, self.endpoint.request_timeout)
+            if not connection.is_open:  # the question was too much for it
+                self._old[address] = versions
+                connection = await self._open_plain(address, lane)
+            connection.versions = versions
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
         lease = self._lease if lane.startswith("produce") else None
         connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease)
         try:
             await connection.open(self.endpoint.connect_timeout)
-            # Version 0 is understood by every broker since 0.10, and an unknown version would cost a round trip more.
-            versions = await connection.ask(ApiVersionsRequest(), self.endpoint.request_timeout, version=0)
-        except BaseException as error:
+        except BaseException:
             connection.close()
-            if isinstance(error, ConnectionError):
-                pause = min(self.endpoint.max_backoff, self.endpoint.backoff * 2**failures)
-                self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
             raise
-        self._failures.pop(address, None)
-        connection.versions = {v.api_key: (v.min_version, v.max_version) for v in versions.api_keys}
         return connection
 
     def close(self, *, abort: bool = False) -> None:
@@ -138,10 +164,12 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""
         names = None if topics is None else list(topics)
-        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        answer = await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        if names is not None and not create and await self._creates_what_is_named():
+            answer = await self._describe(None, create)
+        else:
+            answer = await self._describe(names, create)
         self.id = answer.cluster_id or ""
-        self.controller = answer.controller_id
+        self.controller = -1 if answer.controller_id is None else answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
         found = {t.name: _topic(t) for t in answer.topics if t.error_code in (0, 5) and t.partitions}
         if names is None:
@@ -149,7 +177,19 @@ class Cluster:
         else:
             for name in names:
                 self.topics.pop(name, None)
-            self.topics.update(found)
+            self.topics.update({name: found[name] for name in names if name in found})
+
+    async def _describe(self, names: list[str] | None, create: bool) -> Any:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+
+    async def _creates_what_is_named(self) -> bool:
+        """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""
+        return (await self._any()).best_version(MetadataRequest) < _METADATA_WITHOUT_CREATING
+
+    async def knows(self, message: type[ApiMessage]) -> bool:
+        """Do the cluster's brokers, as far as any one of them tells, know a request?"""
+        return message.API_KEY in (await self._any()).versions
 
     def leader(self, topic: str, partition: int) -> Partition | None:
         """Who leads a partition, if anyone does."""

@@ -1,4 +1,4 @@
-"""The Fetch request, framed by hand for every version from 4 (Kafka 0.11) to 18, without fetch sessions."""
+"""The Fetch request, framed by hand for every version from 0 (Kafka 0.8) to 18, without fetch sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import NamedTuple
 from mirrormaker.wire.codec import Reader, varint
 
 API_KEY = 1
-VERSIONS = (4, 18)
+VERSIONS = (0, 18)
+LIMITS_ALL = (
+    3  # from this version (Kafka 0.10.1) on: a limit for the whole answer, and a first batch comes whatever its size
+)
 
 
 class Wanted(NamedTuple):
@@ -54,7 +57,11 @@ def request(
     out = bytearray()
     if version < 15:
         out += struct.pack(">i", -1)
-    out += struct.pack(">iiib", max_wait_ms, min_bytes, max_bytes, read_committed)
+    out += struct.pack(">ii", max_wait_ms, min_bytes)
+    if version >= LIMITS_ALL:
+        out += _INT.pack(max_bytes)
+    if version >= 4:
+        out += struct.pack(">b", read_committed)
     if version >= 7:
         out += struct.pack(">ii", 0, -1)
     topics = list(topics)
@@ -90,7 +97,7 @@ def answer(version: int, data: memoryview) -> tuple[int, list[Fetched]]:
     error = 0
     if version >= 7:
         _throttle, error, _session = reader.take(_HEAD_7)
-    else:
+    elif version >= 1:
         reader.take(_INT)
     found = []
     for _ in range(reader.length()):
@@ -104,11 +111,14 @@ def answer(version: int, data: memoryview) -> tuple[int, list[Fetched]]:
 def _partition(reader: Reader, topic: str | bytes, version: int) -> Fetched:
     if version >= 5:
         partition, error, high, stable, start = reader.take(_ANSWER_5)
-    else:
+    elif version >= 4:
         partition, error, high, stable = reader.take(_ANSWER_4)
         start = -1
+    else:
+        partition, error, high = reader.take(_ANSWER_0)
+        stable, start = high, -1
     aborted: list[tuple[int, int]] = []
-    for _ in range(reader.length()):
+    for _ in range(reader.length() if version >= 4 else 0):
         producer_id, first = reader.take(_ABORTED)
         aborted.append((producer_id, first))
         reader.skip_tags()
@@ -138,6 +148,7 @@ _PARTITION_4 = struct.Struct(">iqi")
 _PARTITION_5 = struct.Struct(">iqqi")
 _PARTITION_9 = struct.Struct(">iiqqi")
 _PARTITION_12 = struct.Struct(">iiqiqib")
+_ANSWER_0 = struct.Struct(">ihq")
 _ANSWER_4 = struct.Struct(">ihqq")
 _ANSWER_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")

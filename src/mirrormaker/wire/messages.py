@@ -1,4 +1,4 @@
-"""Message formats 0 and 1, for reading: what brokers before 0.11 keep, and what topics may still hold from that time.
+"""Message formats 0 and 1: what brokers before 0.11 keep, and what topics may still hold from that time.
 
     offset q | size i | crc I | magic b | attributes b | timestamp q (format 1) | key length i | key | value length i | value
 
@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mirrormaker.wire.arrow import from_columns, slices
-from mirrormaker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, CorruptBatch
-from mirrormaker.wire.compression import LZ4, NONE, BadCompression, decompress, mended_lz4
+from mirrormaker.wire.arrow import from_columns, slices, to_table
+from mirrormaker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches, CorruptBatch
+from mirrormaker.wire.compression import GZIP, LZ4, NONE, BadCompression, compress, decompress, mended_lz4
 from mirrormaker.wire.records import Records
+from mirrormaker.wire.records import unpack as unpack_batches
 from mirrormaker.wire.varints import Data, Ints
 
 _SIZE = struct.Struct(">8xi")
@@ -137,3 +138,26 @@ def _unwrapped(outer: _Messages, index: int, codec: int, limit: int) -> Records:
         if outer.attributes[index] & LOG_APPEND_TIME:
             inner.timestamps = np.full(len(inner.starts), int(outer.timestamps[index]))
     return inner.part(slice(None))
+
+
+def older(batch: Batch, magic: int) -> bytes:
+    """The records of a batch as brokers before 0.11 take them: without headers, and in format 0 without timestamps.
+
+    A way for those who must write to such a cluster, not a fast one.
+    """
+    table = to_table(unpack_batches(Batches.of(batch)))
+    columns = (table.column(name).to_pylist() for name in ("timestamp", "key", "value"))
+    inner = b"".join(_message(offset, magic, NONE, *fields) for offset, fields in enumerate(zip(*columns, strict=True)))
+    codec = batch.attributes & CODEC_MASK
+    if codec == NONE:
+        return inner
+    if codec == LZ4 and magic == 0:
+        codec = GZIP  # LZ4 frames of that time have a checksum that nobody else understands
+    return _message(table.num_rows - 1, magic, codec, batch.max_timestamp, None, bytes(compress(codec, inner)))
+
+
+def _message(offset: int, magic: int, codec: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = struct.pack(">bbq", magic, codec, timestamp) if magic else struct.pack(">bb", magic, codec)
+    for field in (key, value):
+        body += struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field
+    return struct.pack(">qiI", offset, len(body) + _CRC.size, zlib.crc32(body)) + body

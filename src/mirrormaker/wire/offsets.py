@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
@@ -54,5 +55,10 @@ async def list_offsets(
         for topic_answer in answer.topics:
             for p in topic_answer.partitions:
                 key = (topic_answer.name, p.partition_index)
-                found[key] = error_for(p.error_code) if p.error_code else p.offset
+                found[key] = error_for(p.error_code) if p.error_code else _offset(p)
     return found
+
+
+def _offset(answer: Any) -> int:
+    """Before 0.10.1 a list of offsets, one of which was asked for."""
+    return int(answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset)

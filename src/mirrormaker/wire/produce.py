@@ -1,4 +1,4 @@
-"""The Produce request, framed by hand around the batches' own buffers, for versions 3 (Kafka 0.11) to 13."""
+"""The Produce request, framed by hand around the batches' own buffers, for versions 0 (Kafka 0.8) to 13."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from mirrormaker.wire.codec import Reader, varint
 from mirrormaker.wire.connection import Part
 
 API_KEY = 0
-VERSIONS = (3, 13)
+VERSIONS = (0, 13)
+TAKES_BATCHES = 3  # from this version (Kafka 0.11) on; before, messages of format 1, and of format 0 before version 2
 
 
 class Appended(NamedTuple):
@@ -32,7 +33,7 @@ def request(
 ) -> list[Part]:
     """The body as a list of buffers, for (topic name, topic id, [(partition, its one batch)])."""
     flexible = is_flexible(version)
-    head = bytearray(b"\0" if flexible else b"\xff\xff")  # no transactional id
+    head = bytearray(b"\0" if flexible else b"\xff\xff" if version >= TAKES_BATCHES else b"")  # no transactional id
     head += struct.pack(">hi", acks, timeout_ms)
     head += varint(len(topics) + 1) if flexible else _INT.pack(len(topics))
     parts: list[Part] = []
@@ -73,8 +74,10 @@ def answer(version: int, data: memoryview) -> list[Appended]:
                     continue
             if version >= 5:
                 partition, error, base, _append_time, _start = reader.take(_ANSWER_5)
+            elif version >= 2:
+                partition, error, base, _append_time = reader.take(_ANSWER_2)
             else:
-                partition, error, base, _append_time = reader.take(_ANSWER_3)
+                partition, error, base = reader.take(_ANSWER_0)
             message = None
             if version >= 8:
                 for _ in range(reader.length()):
@@ -89,6 +92,7 @@ def answer(version: int, data: memoryview) -> list[Appended]:
 
 
 _INT = struct.Struct(">i")
-_ANSWER_3 = struct.Struct(">ihqq")
+_ANSWER_0 = struct.Struct(">ihq")
+_ANSWER_2 = struct.Struct(">ihqq")
 _PLAIN = struct.Struct(">ihqqq3s")
 _ANSWER_5 = struct.Struct(">ihqqq")

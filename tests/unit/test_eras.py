@@ -1,0 +1,150 @@
+"""Which brokers are taken for old ones: never a modern broker that is slow, or on its way down."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+from kafka.protocol.admin import ListGroupsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+
+from mirrormaker.wire import eras
+from mirrormaker.wire.cluster import Cluster, Endpoint
+from mirrormaker.wire.connection import Connection, ConnectionLost
+
+PROBE = 0.15
+VERSIONS, GROUPS, METADATA = 18, 16, 3
+_KNOWN = ApiVersionsResponse.ApiVersion(api_key=1, min_version=4, max_version=17)
+ANSWERS = {
+    VERSIONS: ApiVersionsResponse(error_code=0, api_keys=[_KNOWN]).encode(version=0),
+    GROUPS: ListGroupsResponse(error_code=0, groups=[]).encode(version=0),
+    METADATA: MetadataResponse(brokers=[], topics=[]).encode(version=0),
+}
+HANG_UP, SILENT = -1.0, -2.0
+
+Rule = Callable[
+    [int, int], float
+]  # of the request's key and how often it came: seconds until the answer, or one of the above
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eras, "PROBE", PROBE)
+
+
+async def with_broker(rule: Rule, body: Callable[[int], Awaitable[eras.Versions]]) -> eras.Versions:
+    asked = dict.fromkeys(ANSWERS, 0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                key, _, correlation = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
+                asked[key] += 1
+                wait = rule(key, asked[key])
+                if wait == HANG_UP:
+                    return
+                if wait == SILENT:
+                    continue
+                await asyncio.sleep(wait)
+                body = struct.pack(">i", correlation) + ANSWERS[key]
+                writer.write(struct.pack(">i", len(body)) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        return await body(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+def found(rule: Rule, patience: float = 2.0) -> eras.Versions:
+    async def body(port: int) -> eras.Versions:
+        async def another() -> Connection:
+            connection = Connection("127.0.0.1", port, client_id="test")
+            await connection.open(1)
+            return connection
+
+        first = await another()
+        try:
+            return await eras.ask(first, another, patience)
+        finally:
+            first.close()
+
+    return asyncio.run(with_broker(rule, body))
+
+
+def test_a_broker_that_answers_is_what_it_says() -> None:
+    assert found(lambda key, _: 0) == {1: (4, 17)}
+
+
+def test_a_broker_that_hangs_up_at_what_it_does_not_know_is_0_8() -> None:
+    assert found(lambda key, _: 0 if key == METADATA else HANG_UP) == eras.KAFKA_0_8_2
+
+
+def test_a_broker_that_is_silent_at_what_it_does_not_know_is_0_9() -> None:
+    assert found(lambda key, _: SILENT if key == VERSIONS else 0) == eras.KAFKA_0_9
+
+
+@pytest.mark.parametrize("late", [1.2, 1.8, 3.0], ids=lambda late: f"{late} probes")
+def test_a_broker_that_is_slow_at_everything_is_not_old(late: float) -> None:
+    assert found(lambda key, _: late * PROBE) == {1: (4, 17)}
+
+
+def test_a_broker_that_answers_late_while_others_are_served_is_not_old() -> None:
+    assert found(lambda key, _: 1.5 * PROBE if key == VERSIONS else 0) == {1: (4, 17)}
+
+
+def test_a_broker_that_hangs_up_once_is_asked_again_by_whoever_needs_it() -> None:
+    """It was on its way down, and came back."""
+    with pytest.raises(ConnectionLost, match="closed the connection"):
+        found(lambda key, times: HANG_UP if key == VERSIONS and times == 1 else 0)
+
+
+def test_a_broker_that_comes_back_between_two_questions_is_not_0_8() -> None:
+    with pytest.raises(ConnectionLost):
+        found(lambda key, times: HANG_UP if key == GROUPS or (key == VERSIONS and times == 1) else 0)
+
+
+def test_a_port_that_hangs_up_at_everything_is_not_a_broker() -> None:
+    with pytest.raises(ConnectionLost):
+        found(lambda key, _: HANG_UP)
+
+
+def test_a_port_that_never_answers_is_given_up() -> None:
+    with pytest.raises(ConnectionLost, match=r"did not answer ApiVersionsRequest within 0\.5 s"):
+        found(lambda key, _: SILENT, patience=0.5)
+
+
+def test_an_old_version_that_the_user_names_is_not_asked() -> None:
+    async def body(port: int) -> eras.Versions:
+        cluster = Cluster(Endpoint((("127.0.0.1", port),), broker_version=(0, 9, 0, 1)))
+        try:
+            await cluster.refresh()
+            assert await cluster.knows(ListGroups)
+            return eras.KAFKA_0_9
+        finally:
+            cluster.close()
+
+    from kafka.protocol.admin import ListGroupsRequest as ListGroups
+
+    def rule(key: int, _: int) -> float:
+        assert key == METADATA
+        return 0
+
+    asyncio.run(with_broker(rule, body))
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [(None, None), ((0, 8, 2), eras.KAFKA_0_8_2), ((0, 9), eras.KAFKA_0_9), ((0, 10), None), ((3, 9, 2), None)],
+)
+def test_only_versions_that_cannot_be_asked_are_known_by_name(
+    version: tuple[int, ...] | None, known: eras.Versions | None
+) -> None:
+    assert eras.of(version) == known
