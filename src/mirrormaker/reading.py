@@ -61,6 +61,8 @@ def read(
     `isolation.level=read_committed` leaves out aborted transactions. A timestamp that no producer gave is null.
     """
     endpoint, committed = _endpoint(settings)
+    if not endpoint.bootstrap:
+        raise SettingError("bootstrap.servers is missing; add a line like bootstrap.servers=host:9092")
     names = [topics] if isinstance(topics, str) else list(topics)
     low, high = _milliseconds(since), _milliseconds(until)
     spans = asyncio.run(_spans(endpoint, committed, names, low))

@@ -6,12 +6,13 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings import options, properties
-from mirrormaker.settings.clients import source_settings, target_settings
+from mirrormaker.settings.clients import SourceSettings, source_settings, target_settings
 
 _EXAMPLES = """examples:
   what a mirror has done so far, with the files and the filter that it runs with:
@@ -97,6 +98,7 @@ def _verify(args: argparse.Namespace) -> int:
         )
     sources = [source_settings(properties.read(path, "--consumer.config")) for path in args.consumer_config]
     target = target_settings(properties.read(args.producer_config, "--producer.config"))
+    include, exclude = _filter(args.whitelist, args.blacklist, sources)
     since, until = _time("--from", args.since), _time("--to", args.until)
     if since is not None and until is not None and since >= until:
         raise UsageError(f"--from {args.since} --to {args.until}: there is no time between them")
@@ -109,8 +111,8 @@ def _verify(args: argparse.Namespace) -> int:
     verdict = verify(
         sources,
         target,
-        include=args.whitelist,
-        exclude=args.blacklist,
+        include=include,
+        exclude=exclude,
         only=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
         window=Window(since, until),
         other_writers=args.other_writers,
@@ -118,6 +120,18 @@ def _verify(args: argparse.Namespace) -> int:
     )
     print(json.dumps(verdict.to_json(), indent=2) if args.json else "\n".join(text(verdict)))
     return verdict.exit_code
+
+
+def _filter(
+    include: str | None, exclude: str | None, sources: Sequence[SourceSettings]
+) -> tuple[str | None, str | None]:
+    """The command line says which topics, or else all of the source's files do."""
+    if include or exclude:
+        return include, exclude
+    first, *others = [(source.include, source.exclude) for source in sources]
+    if not any(first) or any(other != first for other in others):
+        raise UsageError('--whitelist REGEX is missing: which topics? --whitelist ".*" takes all of them')
+    return first
 
 
 def _time(option: str, given: str | None) -> int | None:

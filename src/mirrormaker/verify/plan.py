@@ -14,16 +14,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from kafka.errors import KafkaError
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirrormaker.errors import ClusterError, MirrorError
 from mirrormaker.flow.ledger import unpack
+from mirrormaker.flow.lookup import Lookup
 from mirrormaker.flow.membership import Membership
 from mirrormaker.flow.opening import offsets, topic_id
 from mirrormaker.flow.topics import Filter, Judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
-from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.cluster import Cluster, Endpoint
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.configs import TOPIC, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
@@ -97,11 +100,19 @@ class TopicPlan:
         return sum(max(0, part.end - max(part.start, part.until)) for part in self.sources)
 
 
-async def connected(which: str, cluster: Cluster, path: str) -> None:
+def _lookup(settings: SourceSettings | TargetSettings) -> Lookup:
+    return Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path)
+
+
+async def _connected(which: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:
+    key = "bootstrap.servers"
+    if not settings.endpoint.bootstrap:
+        key = "found through zookeeper.connect"
+        cluster.endpoint = replace(settings.endpoint, bootstrap=await _lookup(settings).brokers())
     try:
         await cluster.refresh()
-    except OSError as error:
-        raise CannotTell(f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})") from error
+    except (OSError, asyncio.TimeoutError) as error:
+        raise CannotTell(f"the {which} cluster cannot be reached: {error} ({key} in {settings.path})") from error
 
 
 class Look:
@@ -111,8 +122,6 @@ class Look:
         self.settings, self.target_settings, self.window = sources, target, window
         self.sources = [Cluster(each.endpoint) for each in sources]
         self.target = Cluster(target.endpoint)
-        self.endpoints = {side: (each.endpoint, each.read_committed) for side, each in enumerate(sources)}
-        self.endpoints[TARGET] = (target.endpoint, True)
         self.notes: list[str] = []
         self._loop = asyncio.new_event_loop()
 
@@ -126,11 +135,17 @@ class Look:
         self.run(asyncio.sleep(0))
         self._loop.close()
 
+    @property
+    def endpoints(self) -> dict[int, tuple[Endpoint, bool]]:
+        """How tasks reach each side, and whether only committed records count there."""
+        found = {n: (self.sources[n].endpoint, each.read_committed) for n, each in enumerate(self.settings)}
+        return found | {TARGET: (self.target.endpoint, True)}
+
     async def connect(self) -> None:
         """Reach all clusters; nothing else is started before that."""
         for settings, cluster in zip(self.settings, self.sources, strict=True):
-            await connected("source", cluster, settings.path)
-        await connected("target", self.target, self.target_settings.path)
+            await _connected("source", cluster, settings)
+        await _connected("target", self.target, self.target_settings)
 
     def names(self, chosen: Filter, judge: Judge, only: Sequence[str]) -> list[str]:
         """The topics that the filter takes, of all sources."""
@@ -161,7 +176,7 @@ class Look:
     async def _positions(self, side: int, names: set[str]) -> dict[Key, tuple[int, Position | None]]:
         """How far the mirror is: the offset, and the rest of the position where it is one of ours."""
         cluster, settings = self.sources[side], self.settings[side]
-        committed = await Membership(cluster, settings, None, 1, list).committed()
+        committed = await self._committed(cluster, settings, names)
         found: dict[Key, tuple[int, Position | None]] = {}
         for key, (offset, metadata) in committed.items():
             if key[0] not in names:
@@ -181,11 +196,23 @@ class Look:
             found[key] = offset, position
         return found
 
+    async def _committed(
+        self, cluster: Cluster, settings: SourceSettings, names: set[str]
+    ) -> dict[Key, tuple[int, str]]:
+        """What the group has committed to Kafka; else what an old consumer has left in ZooKeeper."""
+        group = Membership(cluster, settings, None, 1, list)
+        group.topics = frozenset(names)
+        committed = await group.committed()
+        if not committed and settings.zookeeper:
+            old = await _lookup(settings).group(settings.group_id)
+            return {key: (offset, "") for key, offset in old.offsets.items()}
+        return committed
+
     async def _parts(self, side: int, cluster: Cluster, names: Sequence[str], committed: bool) -> dict[Key, Part]:
         keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
         starts = await offsets(cluster, keys, EARLIEST)
         since = {}
-        if self.window.since is not None:
+        if self.window.since is not None and await _finds_times(cluster):
             since = await offsets(cluster, keys, self.window.since, committed)
         ends = await offsets(cluster, keys, LATEST, committed)
         return {
@@ -302,8 +329,16 @@ class _Marks:
         return replace(part, until=max(part.start, min(part.end, reached)), open_end=part.end < reached)
 
 
+async def _finds_times(cluster: Cluster) -> bool:
+    """Before 0.10.1 brokers know no timestamps of records."""
+    connection = await cluster.connection(next(iter(cluster.brokers)))
+    return connection.best_version(ListOffsetsRequest) > 0
+
+
 async def _settings(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """What decides whether records may be gone, or stamped; nothing, where we may not ask."""
     there = [name for name in names if name in cluster.topics]
-    results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS)) if there else []
+    if not there or not await cluster.knows(DescribeConfigsRequest):
+        return {}
+    results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS))
     return {result.resource_name: {s.name: s.value or "" for s in result.configs or ()} for result in results}
