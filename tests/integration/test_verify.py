@@ -26,6 +26,10 @@ from tests.mirror_process import MirrorProcess
 from tests.reading import read
 from tests.writing import AN_HOUR_AGO, Row, many, rows, write
 
+pytestmark = pytest.mark.timeout(
+    400
+)  # the first test waits for all topics to be written, and for one run over all of them
+
 _SMALL = 5000  # records of a small topic's partition: several chunks
 _BIG = 500_000  # of each of four partitions
 _PRODUCER = 7700  # that the ledger names for the first partition
@@ -47,7 +51,7 @@ def verify(directory: Path, source: Cluster, target: Cluster, group: str, *optio
     (directory / "target.properties").write_text(f"bootstrap.servers={target.bootstrap}\n")
     command = [sys.executable, "-m", "mirrormaker.cli", "verify", *options]
     command += ["--consumer.config", "source.properties", "--producer.config", "target.properties"]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=150, env={**os.environ})
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, env={**os.environ})
 
 
 def pieces(records: Records, at: int, there: list[Row]) -> list[Records]:

@@ -16,8 +16,9 @@ from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.verify.chunks import Chunk, Chunker, Line, stitched
 from mirrormaker.verify.closer import edges
 from mirrormaker.verify.hashing import Hashes, contents, spans
+from mirrormaker.verify.marks import Marks
 from mirrormaker.verify.matching import Matched, matched
-from mirrormaker.verify.plan import TARGET, Part, TopicPlan, _Marks
+from mirrormaker.verify.plan import TARGET, Part, TopicPlan
 from mirrormaker.verify.verdict import TopicResult, Verdict
 from tests.writing import Row, many, rows
 
@@ -159,7 +160,7 @@ def position(offset: int, cut: int, ahead: int = 0) -> tuple[int, Position]:
 
 
 def marked(end: int, known: tuple[int, Position | None] | None, there: int) -> tuple[Part, Part]:
-    marks = _Marks()
+    marks = Marks()
     source = marks.note(Part(0, "t", 0, 0, 0, end, end), [0], known)
     return source, marks.ended(Part(TARGET, "t", 0, 0, 0, there, there))
 

@@ -18,7 +18,22 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from mirrormaker.verify.causes import (
+    ARRIVING,
+    BEFORE,
+    COMPACTED,
+    DIFFERENT,
+    EXTRA,
+    GONE_FROM_SOURCE,
+    GONE_FROM_TARGET,
+    MISSING,
+    MOVED,
+    OTHERS,
+    UNMIRRORED,
+    Difference,
+)
 from mirrormaker.verify.chunks import Chunk
+from mirrormaker.verify.differences import named
 from mirrormaker.verify.matching import Matched, Pair, behead
 from mirrormaker.verify.plan import TARGET, CannotTell
 from mirrormaker.verify.rows import COLUMNS, spans_to_read, task
@@ -26,15 +41,6 @@ from mirrormaker.verify.spans import Job, dealt
 
 _FAR = (1 << 63) - 1
 _ROWS = 1_000_000  # of a shuffle's partition
-SHOWN = 5  # differences that are spelled out, for each topic
-
-# What becomes of a record that the other side does not have. The first six are nobody's fault.
-UNMIRRORED, ARRIVING, GONE_FROM_TARGET, GONE_FROM_SOURCE, COMPACTED, BEFORE, OTHERS = (
-    "not_yet_mirrored", "still_arriving", "deleted_on_target", "deleted_on_source", "compacted", "before_the_mirror",
-    "other_writers",
-)  # fmt: skip
-MISSING, EXTRA, DOUBLED, CHANGED, MOVED = "missing", "extra", "doubled", "changed", "out_of_order"
-DIFFERENT = (MISSING, CHANGED, DOUBLED, EXTRA, MOVED)
 
 
 class Place(NamedTuple):
@@ -58,20 +64,6 @@ class Bounds:
     def include(self, low_left: int, high_left: int, low_right: int, high_right: int) -> None:
         self.low_left, self.high_left = min(self.low_left, low_left), max(self.high_left, high_left)
         self.low_right, self.high_right = min(self.low_right, low_right), max(self.high_right, high_right)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One record that is not the same: where it is, or should be."""
-
-    kind: str
-    topic: str
-    place: int  # the target partition
-    side: int
-    partition: int
-    source_offset: int | None
-    target_offset: int | None
-    near: int | None = None  # on the side that has no such record: the one before it; of a doubled record the source's
 
 
 class Closer:
@@ -153,7 +145,7 @@ class Closer:
             counts[self.job.plans[topic].name, cause] += number
         shown: list[Difference] = []
         if any(cause in DIFFERENT for _, cause in counts):
-            shown = self._named(anchored, rows, left, right, moved, counts)
+            shown = named(self.job.plans, anchored, rows, left, right, moved, counts)
         return dict(counts), shown
 
     def _anchored(self, matched: DataFrame) -> DataFrame:
@@ -293,78 +285,6 @@ class Closer:
     @property
     def _compacted(self) -> list[int]:
         return [number for number, plan in enumerate(self.job.plans) if plan.compacted]
-
-    # -- differences
-
-    def _named(
-        self, anchored: DataFrame, rows: DataFrame, left: DataFrame, right: DataFrame, moved: DataFrame,
-        counts: dict[tuple[str, str], int],
-    ) -> list[Difference]:  # fmt: skip
-        """What is missing and what is extra at the same place is one record that was changed."""
-        missing = left.filter(F.col("cause") == MISSING).select(
-            "topic", "place", "side", "partition", "left", F.lit(None).cast("long").alias("right")
-        )
-        extra = right.filter(F.col("cause") == EXTRA).select(
-            "topic", "place", F.lit(None).cast("int").alias("side"), F.lit(None).cast("int").alias("partition"),
-            F.lit(None).cast("long").alias("left"), "right", "hash",
-        )  # fmt: skip
-        known = anchored.select("topic", "place", "side", "partition", "left", "right")
-        of_line = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
-        of_place = Window.partitionBy("topic", "place").orderBy("right")
-        matched = F.expr("left is not null and right is not null")
-        here = F.last(F.when(matched, F.col("left")), True)
-        there = F.last(F.when(matched, F.col("right")), True)
-        missing = (
-            known.unionByName(missing)
-            .withColumn("after", here.over(of_line))
-            .withColumn("beside", there.over(of_line))
-            .filter("right is null")
-        )
-        extra = (
-            known.withColumn("hash", F.lit(None).cast("long"))
-            .unionByName(extra)
-            .withColumn("after", here.over(of_place))
-            .filter("left is null")
-        )
-        turn = Window.partitionBy("topic", "place", "after")
-        missing = missing.select(
-            "topic", "place", "side", "partition", "left", "beside", F.coalesce("after", F.lit(-1)).alias("after"),
-            F.row_number().over(turn.orderBy("left")).alias("n"),
-        )  # fmt: skip
-        twins = rows.filter(f"side != {TARGET}").groupBy("topic", "place", "hash").agg(F.min("offset").alias("twin"))
-        extra = extra.join(twins, ["topic", "place", "hash"], "left").select(
-            "topic", "place", "right", F.col("twin"), F.coalesce("after", F.lit(-1)).alias("after"),
-            F.row_number().over(turn.orderBy(F.col("twin").isNotNull(), "right")).alias("n"),
-        )  # fmt: skip
-        both = (
-            missing.join(extra, ["topic", "place", "after", "n"], "full")
-            .withColumn("near", F.when(F.col("right").isNull(), F.col("beside")).otherwise(F.coalesce("twin", "after")))
-            .withColumn(
-                "cause",
-                F.when(F.col("right").isNull(), MISSING)
-                .when(F.col("left").isNull() & F.col("twin").isNotNull(), DOUBLED)
-                .when(F.col("left").isNull(), EXTRA)
-                .otherwise(CHANGED),
-            )
-        )
-        columns = ("topic", "place", "side", "partition", "left", "right", "cause", "near")
-        moved = moved.withColumn("near", F.lit(None).cast("long"))
-        all_of_them = both.select(*columns).unionByName(moved.select(*columns)).persist()
-        for key in [key for key in counts if key[1] in (MISSING, EXTRA)]:
-            del counts[key]  # of a changed record both halves were counted
-        for topic, cause, number in all_of_them.groupBy("topic", "cause").count().collect():
-            counts[self.job.plans[topic].name, cause] = number
-        first = Window.partitionBy("topic").orderBy("place", F.coalesce("left", "right"))
-        few = all_of_them.withColumn("n", F.row_number().over(first)).filter(F.col("n") <= SHOWN).collect()
-        all_of_them.unpersist()
-        return [
-            Difference(
-                row["cause"], self.job.plans[row["topic"]].name, row["place"],
-                0 if row["side"] is None else row["side"],
-                row["place"] if row["partition"] is None else row["partition"], row["left"], row["right"], row["near"],
-            )
-            for row in sorted(few, key=lambda row: (row["topic"], row["n"]))
-        ]  # fmt: skip
 
     def _table(self, rows: list[tuple[Any, ...]], names: str) -> DataFrame:
         """A small table that the driver knows: numbers, and flags whose names end in `?`."""

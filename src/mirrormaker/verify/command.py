@@ -20,7 +20,8 @@ from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.show.progress import duration
-from mirrormaker.verify.plan import CannotTell, Look, Window
+from mirrormaker.verify.look import Look
+from mirrormaker.verify.plan import CannotTell, Window
 from mirrormaker.verify.verdict import Verdict
 from mirrormaker.verify.verify import Verify
 

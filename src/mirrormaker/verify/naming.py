@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.verify.closer import CHANGED, DOUBLED, MISSING, MOVED, Difference
+from mirrormaker.verify.causes import CHANGED, DOUBLED, MISSING, MOVED, Difference
 from mirrormaker.verify.plan import TARGET
 from mirrormaker.verify.spans import Job, opened
 from mirrormaker.wire.arrow import to_table

@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.verify import closer, naming, scan
 from mirrormaker.verify.chunks import Chunk
+from mirrormaker.verify.look import Look
 from mirrormaker.verify.matching import Matched, matched
-from mirrormaker.verify.plan import EVERYTHING, TARGET, CannotTell, Look, TopicPlan
+from mirrormaker.verify.plan import EVERYTHING, TARGET, CannotTell, TopicPlan
 from mirrormaker.verify.spans import Job, spans
 from mirrormaker.verify.verdict import TopicResult, Verdict
 
