@@ -248,11 +248,13 @@ class Closer:
         for place, (front, tail, behind) in lines.items():
             low, high, late = whole[place.topic, place.place]
             whole[place.topic, place.place] = max(low, front), min(high, tail), late or behind
+        of: dict[Place, list[Place]] = defaultdict(list)
+        for place in lines:
+            of[place._replace(place=-1)].append(place)
         owned = [
             (number, place.place, producer, *lines[place], True)
             for (number, producer), (owner,) in owners.items()
-            for place in lines
-            if place._replace(place=-1) == owner
+            for place in of[owner]
         ]
         table = self._table(owned, "topic place producer front tail behind? ours?")
         right = right.join(F.broadcast(table), ["topic", "place", "producer"], "left")

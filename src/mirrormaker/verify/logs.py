@@ -79,10 +79,8 @@ class Logs:
                     end = _end(runs[-1])
                 elif time.monotonic() - heard > _PATIENCE:
                     raise ClusterError(f"{self._name(topic, partition)}: nothing comes for offset {at}")
-                if end > at:
-                    heard = time.monotonic()
-                    if end < stop:
-                        ahead = self._run(self._ask(topic, partition, end, stop))
+                if at < end < stop:
+                    ahead = self._run(self._ask(topic, partition, end, stop))
             except OffsetOutOfRangeError:
                 at = self._run(self._beginning(topic, partition, at))
                 continue
@@ -95,7 +93,7 @@ class Logs:
             except CorruptBatch as error:
                 raise ClusterError(f"{self._name(topic, partition)}: {error}") from error
             yield from self._pieces(f"{self._name(topic, partition)}", runs, part.aborted, at, stop)
-            at = end
+            at, heard = end, time.monotonic() if end > at else heard  # whoever takes the records may take his time
 
     def _run(self, task: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(task)

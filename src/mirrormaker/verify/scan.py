@@ -16,7 +16,7 @@ from mirrormaker.verify.spans import Job, Span, dealt, look, opened
 
 _COLUMNS = "span int, number long, checksum long, count long, first long, last long, closed boolean, stamped long, trouble string"
 _MEAN = 10  # bits: a chunk has about a thousand records
-_MOST = 1 << 20  # chunks that the driver holds; of larger topics they have more records each
+_MOST = 1 << 18  # chunks of a side that the driver holds, with 400 bytes each; of more records they are larger
 
 
 def bits(records: int) -> int:
