@@ -16,7 +16,8 @@ source_file, target_file, topic = sys.argv[1:4]
 # %% A session as in any Spark program, on this machine. Its workers must be the Python that has this package.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()  # 200 are for clusters
 
 # %% Each side is a DataFrame: topic, partition, offset, timestamp, key, value, headers, producer_id.
 source = mirrormaker.read(spark, source_file, topic)
