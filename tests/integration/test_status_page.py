@@ -288,7 +288,6 @@ def test_every_line_of_the_log_is_json(mirror: Mirror) -> None:
 @pytest.mark.alone
 @needs_a_browser
 def test_two_thousand_partitions_without_jank(browser: Browser) -> None:
-    browser.complaints()  # of the mirror that has gone
     with Shown(MadeUp(2000)) as shown:
         browser.open(shown.url)
         browser.wait_for("return document.querySelector('#shown').innerText === '2,000 partitions'")
@@ -316,7 +315,7 @@ def test_two_thousand_partitions_without_jank(browser: Browser) -> None:
         browser.wait_for("return performance.getEntriesByName('drawn').length >= 4", within=20)
         drawn = browser.run("return performance.getEntriesByName('drawn').map(entry => entry.duration)")
         assert sorted(drawn)[len(drawn) // 2] < 50, "a second's news is drawn at once"
-        assert browser.complaints() == []
+        assert not [line for line in browser.complaints() if shown.url in line]
 
 
 @needs_a_browser
