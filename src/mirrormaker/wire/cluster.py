@@ -16,6 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.wire import eras
 from mirrormaker.wire.connection import Connection, ConnectionLost, Lease
+from mirrormaker.wire.security import PLAINTEXT, Security
 
 NO_ID = bytes(16)
 _METADATA_WITHOUT_CREATING = 4  # the request's version, since 0.11
@@ -32,6 +33,7 @@ class Endpoint:
     backoff: float = 0.05
     max_backoff: float = 1.0
     broker_version: tuple[int, ...] | None = None  # as told by the user; only versions that cannot be asked matter
+    security: Security = PLAINTEXT
 
     def __str__(self) -> str:
         return ",".join(address(*pair) for pair in self.bootstrap)
