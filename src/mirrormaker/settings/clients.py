@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
 from mirrormaker.settings.properties import Properties
+from mirrormaker.settings.security import security
 from mirrormaker.wire.cluster import Endpoint
 from mirrormaker.wire.compression import CODECS
 
@@ -140,6 +141,7 @@ def _endpoint(file: File, client_id: str) -> Endpoint:
         backoff=file.number("reconnect.backoff.ms") / 1000,
         max_backoff=file.number("reconnect.backoff.max.ms") / 1000,
         broker_version=file.value("broker.version"),
+        security=security(file),
     )
 
 

@@ -122,7 +122,7 @@ class TlsLayer:
         name = (error.reason or "").upper()
         alert = name.partition("ALERT_")[2].lower().replace("_", " ")
         if name == "WRONG_VERSION_NUMBER":
-            return "it does not answer in TLS: name a listener that speaks it, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+            return f"it does not answer in TLS; {_IN_THE_CLEAR}"
         if alert in _ABOUT_US:
             return self._refused(alert)
         if "protocol version" in alert or "PROTOCOL" in name:
