@@ -155,6 +155,13 @@ class TlsLayer:
             " and it must be valid and made for clients"
         )
 
+    @property
+    def hint(self) -> str:
+        """What a broker may have against us that says nothing."""
+        if not self._tls.chain:
+            return "it may want a client certificate; ssl.keystore.location would name a store with one"
+        return f"it may not take the certificate of {self._tls.subject} (ssl.keystore.location); its log tells"
+
 
 _EXPIRED = (9, 10)  # not yet, no longer
 _MISMATCH = (62, 64)  # of a host's name, of an address
