@@ -10,8 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 from mirrormaker.wire.cluster import Cluster, Endpoint
 
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = 29, 30, 31  # error codes
-_BITS = {"Read": 3, "Write": 4, "Alter": 7, "DescribeConfigs": 10}
-_NOT_TOLD = -(2**31)  # by brokers before 2.3, or without being asked
+_CODES = {"Read": 3, "Write": 4}
 
 
 def denied(endpoint: Endpoint, operations: str | Collection[str], kind: str, name: str = "") -> str:
@@ -42,6 +41,6 @@ async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[st
     for topic in (await cluster.ask(request)).topics:
         if topic.error_code == TOPIC_DENIED:
             found[topic.name] = list(needed)
-        elif topic.error_code == 0 and topic.authorized_operations not in (None, _NOT_TOLD):
-            found[topic.name] = [right for right in needed if not topic.authorized_operations >> _BITS[right] & 1]
+        elif topic.error_code == 0 and topic.authorized_operations is not None:
+            found[topic.name] = [right for right in needed if _CODES[right] not in topic.authorized_operations]
     return {name: rights for name, rights in found.items() if rights}
