@@ -39,8 +39,14 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# Two at a time, file by file; then those that measure, which want the machine for themselves.
 test: setup lint
+ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
+else
+	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+	$(VENV)/bin/pytest -m alone
+endif
 
 bench: setup
 	$(PYTHON) -m bench $(ARGS)

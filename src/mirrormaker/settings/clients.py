@@ -42,6 +42,11 @@ class SourceSettings:
     dual_commit: bool
     notes: tuple[str, ...]
 
+    @property
+    def tells_zookeeper(self) -> bool:
+        """Does someone look into ZooKeeper for how far the group is?"""
+        return bool(self.zookeeper) and (self.dual_commit or self.offsets_storage == "zookeeper")
+
 
 @dataclass(frozen=True)
 class TargetSettings:
