@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
 from mirrormaker.settings.properties import Properties
-from mirrormaker.settings.security import security
+from mirrormaker.settings.security import idle_security, security
 from mirrormaker.wire.cluster import Endpoint
 from mirrormaker.wire.compression import CODECS
 
@@ -109,7 +109,11 @@ def source_settings(properties: Properties) -> SourceSettings:
         shallow=file.value("shallow.iterator.enable"),
         offsets_storage=file.text("offsets.storage"),
         dual_commit=file.value("dual.commit.enabled"),
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only")),
+        notes=(
+            *file.notes,
+            *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only"),
+            *idle_security(file),
+        ),
     )
 
 
@@ -131,7 +135,7 @@ def target_settings(properties: Properties) -> TargetSettings:
         linger=file.number("linger.ms") / 1000,
         codec=CODECS.index(packing) if packing in CODECS else None,
         partition_by=file.text("partition.by") or None,
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked")),
+        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked"), *idle_security(file)),
     )
 
 
