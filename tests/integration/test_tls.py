@@ -386,7 +386,7 @@ def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
 def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_no_secret(
     stage: Stage, tmp_path: Path
 ) -> None:
-    """With exactly the rights of docs/security.md; JKS at the source, PKCS12 at the target."""
+    """With exactly the rights of docs/security.md, one of them missing for a while; JKS at the source, PKCS12 at the target."""
     topic = "killed"
     stage.source.create_topic(topic, 2)
     for right in (("Read", "topic", topic), ("Read", "group", topic)):
@@ -403,6 +403,9 @@ def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_n
     writer = Writer(stage.source, topic, 2, 2000)
     with MirrorProcess(tmp_path, *ends, *options, *conf, **files) as mirror:
         mirror.wait_for("lag", 60)
+        revoke(stage.target, WRITER, "Write", "topic", topic)
+        mirror.wait_for(f"does not give {WRITER} the right to Write on topic {topic}; this grants it: kafka-acls", 30)
+        grant(stage.target, WRITER, "Write", "topic", topic)
         seen = shown(mirror, events)
         family = mirror.descendants()
         mirror.kill()
