@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from examples import tls_consumer, tls_producer
 
+from mirrormaker.cli import call
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.acls import AUTHORIZER, grant, revoke
 from mirrormaker.embedded.certificates import Authority, Identity
@@ -341,6 +342,16 @@ def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(sta
     finally:
         grant(stage.source, READER, *right)
     assert f"{READER} the right to DescribeConfigs on topic {TOPIC}" in said
+
+
+def test_the_offset_checker_comes_in_the_same_way(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_within(stage, tmp_path)  # it commits where each partition begins
+    servers = stage.source.address("MTLS")
+    file = settings_of(tmp_path, servers, stage.jks)
+    assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
+    assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
 
 
 # -- the examples
