@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrormaker.embedded.certificates import Authority
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
@@ -108,10 +109,29 @@ def test_hdinsight_finds_its_source_through_zookeeper() -> None:
     assert target("hdinsight").codec == 0
 
 
-@pytest.mark.parametrize("name", ["kerberos-consumer", "kerberos-producer", "ssl-consumer"])
-def test_secured_clusters_are_refused_without_a_word_of_the_password(name: str) -> None:
-    said = refusal(name)
-    assert "TLS and SASL are not built yet" in said
+@pytest.mark.parametrize("name", ["kerberos-consumer", "kerberos-producer"])
+def test_clusters_with_kerberos_are_refused(name: str) -> None:
+    assert "SASL is not built yet" in refusal(name)
+
+
+def test_the_printed_tls_consumer_is_understood(tmp_path: Path) -> None:
+    """Two JKS stores, made as the documents tell, at the place that they name."""
+    authority = Authority(tmp_path)
+    text = (HERE / "seeds" / "ssl-consumer.properties").read_text()
+    assert text.count("test1234") == 3
+    trust, keys_of = authority.truststore("test1234"), authority.issue("client").jks("test1234", "test1234")
+    text = text.replace("/var/private/ssl/kafka.client.truststore.jks", str(trust))
+    text = text.replace("/var/private/ssl/kafka.client.keystore.jks", str(keys_of))
+    (tmp_path / "consumer").write_text(text)
+    found = source_settings(read(str(tmp_path / "consumer"), "--consumer.config"))
+    assert found.endpoint.security.principal == "User:CN=client,O=test"
+    assert found.notes == ()
+    assert "test1234" not in repr(found)
+
+
+def test_a_store_that_is_not_there_is_named_without_a_word_of_the_password() -> None:
+    said = refusal("ssl-consumer")
+    assert "ssl.keystore.location=/var/private/ssl/kafka.client.keystore.jks: no such file or directory" in said
     assert "test1234" not in said
 
 

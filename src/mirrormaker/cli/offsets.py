@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import sys
 import time
 from typing import Any
@@ -15,7 +14,10 @@ from typing import Any
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.addresses import addresses
+from mirrormaker.settings.file import File
 from mirrormaker.settings.options import Once
+from mirrormaker.settings.security import security
+from mirrormaker.wire.security import PLAINTEXT, Security
 
 _LOCAL = "localhost:2181"
 _EXAMPLES = """examples:
@@ -116,7 +118,7 @@ def _show(args: argparse.Namespace) -> None:
     from mirrormaker.wire.cluster import Cluster, Endpoint
     from mirrormaker.zookeeper import ZooKeeper
 
-    client_id = _client_id(args.command_config)
+    client_id, secured = _client(args.command_config)
     timeout = args.socket_timeout_ms / 1000
     topics = tuple(filter(None, (name.strip() for name in (args.topic or "").split(","))))
     with contextlib.ExitStack() as stack:
@@ -125,11 +127,11 @@ def _show(args: argparse.Namespace) -> None:
             connect = args.zookeeper or _LOCAL
             zookeeper = stack.enter_context(ZooKeeper(connect, timeout))
             registered = zookeeper.brokers()
-            brokers = tuple(broker_addresses(registered, where=connect).values())
+            brokers = tuple(broker_addresses(registered, secured.protocol, connect).values())
             version = requests_of(registered)
         else:
             brokers = addresses(args.bootstrap_server, "the command line", "--bootstrap-server")
-        endpoint = Endpoint(brokers, client_id, timeout, timeout, broker_version=version)
+        endpoint = Endpoint(brokers, client_id, timeout, timeout, broker_version=version, security=secured)
 
         async def show() -> None:
             cluster = Cluster(endpoint)
@@ -185,16 +187,13 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
                 trouble = f"{time.strftime('%H:%M:%S')} {error}"
 
 
-def _client_id(path: str | None) -> str:
-    """What a `--command-config` says; what is not built yet is refused, or the brokers' answer would be hard to understand."""
+def _client(path: str | None) -> tuple[str, Security]:
+    """What a `--command-config` says: the client's name, and how it is let in."""
     if path is None:
-        return "mirrormaker"
-    file = properties.read(path, "--command-config")
-    for key, found in file.items():
-        is_plain = key == "security.protocol" and found.value.strip().upper() == "PLAINTEXT"
-        if re.fullmatch(r"security\.protocol|(ssl|sasl)\..*", key) and not is_plain:
-            raise SettingError(f"{file.where(key)}: {key}: TLS and SASL are not built yet")
-    return file["client.id"].value.strip() if "client.id" in file else "mirrormaker"
+        return "mirrormaker", PLAINTEXT
+    file = File(properties.read(path, "--command-config"), "consumer")
+    file.check()
+    return file.text("client.id", "mirrormaker"), security(file)
 
 
 def _original_words(error: ClusterError, connect: str) -> str:

@@ -33,6 +33,7 @@ from mirrormaker.flow.lookup import Lookup, OldGroup
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
+from mirrormaker.flow.rights import Rights
 from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.taking import Taking
 from mirrormaker.flow.topics import Filter, Judge, ensure
@@ -87,6 +88,7 @@ class Flow:
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self.numbers, self.taking = Renumbering(self), Taking(self)
+        self.rights = Rights(self.source, self.target, self.say)
         then = Consequences(
             is_sure=lambda: self.membership.is_sure,
             refused=self.numbers.refused,
@@ -144,11 +146,13 @@ class Flow:
         target = self.wiring.target
         if not target.endpoint.bootstrap:
             lookup = Lookup(target.zookeeper, target.zookeeper_timeout, target.path)
-            self.target.endpoint = replace(target.endpoint, bootstrap=await lookup.brokers())
+            found = await lookup.brokers(target.endpoint.security.protocol)
+            self.target.endpoint = replace(target.endpoint, bootstrap=found)
         if self.lookup is None:
             return
         if not self.settings.endpoint.bootstrap:
-            self.source.endpoint = replace(self.settings.endpoint, bootstrap=await self.lookup.brokers())
+            found = await self.lookup.brokers(self.settings.endpoint.security.protocol)
+            self.source.endpoint = replace(self.settings.endpoint, bootstrap=found)
         try:
             self.old_group = await self.lookup.group(self.settings.group_id)
         except ClusterError as error:
@@ -229,7 +233,10 @@ class Flow:
         judge = await self.wiring.judge()
         await self.source.refresh()
         await self.target.refresh()
+        if not self.ready.is_set():
+            await self.rights.find(self.wiring.filter.names)
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
+        chosen = await self.rights.sift(chosen, must=not self.ready.is_set())
         self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
         grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
         for line in await self.ensure(chosen, grow):

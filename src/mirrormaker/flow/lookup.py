@@ -32,8 +32,8 @@ class Lookup:
     timeout: float  # seconds
     path: str  # of the file that names it
 
-    async def brokers(self) -> tuple[tuple[str, int], ...]:
-        return await self._ask(lambda zookeeper: tuple(broker_addresses(zookeeper.brokers()).values()))
+    async def brokers(self, protocol: str) -> tuple[tuple[str, int], ...]:
+        return await self._ask(lambda zookeeper: tuple(broker_addresses(zookeeper.brokers(), protocol).values()))
 
     async def group(self, name: str) -> OldGroup:
         def ask(zookeeper: ZooKeeper) -> OldGroup:

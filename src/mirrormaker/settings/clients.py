@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
 from mirrormaker.settings.properties import Properties
+from mirrormaker.settings.security import idle_security, security
 from mirrormaker.wire.cluster import Endpoint
 from mirrormaker.wire.compression import CODECS
 
@@ -108,7 +109,11 @@ def source_settings(properties: Properties) -> SourceSettings:
         shallow=file.value("shallow.iterator.enable"),
         offsets_storage=file.text("offsets.storage"),
         dual_commit=file.value("dual.commit.enabled"),
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only")),
+        notes=(
+            *file.notes,
+            *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only"),
+            *idle_security(file),
+        ),
     )
 
 
@@ -130,7 +135,7 @@ def target_settings(properties: Properties) -> TargetSettings:
         linger=file.number("linger.ms") / 1000,
         codec=CODECS.index(packing) if packing in CODECS else None,
         partition_by=file.text("partition.by") or None,
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked")),
+        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked"), *idle_security(file)),
     )
 
 
@@ -145,6 +150,7 @@ def _endpoint(file: File, client_id: str) -> Endpoint:
         backoff=file.number("reconnect.backoff.ms") / 1000,
         max_backoff=file.number("reconnect.backoff.max.ms") / 1000,
         broker_version=file.value("broker.version"),
+        security=security(file),
     )
 
 

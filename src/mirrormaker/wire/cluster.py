@@ -15,10 +15,12 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.wire import eras
-from mirrormaker.wire.connection import Connection, ConnectionLost, Lease
+from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost, Lease
+from mirrormaker.wire.security import PLAINTEXT, Security
 
 NO_ID = bytes(16)
-_METADATA_WITHOUT_CREATING = 4  # the request's version, since 0.11
+_LONGEST_PAUSE = 10  # failures in a row; who is not let in once pauses as long at once
+_METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versions, since 0.11 and 2.3
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Endpoint:
     backoff: float = 0.05
     max_backoff: float = 1.0
     broker_version: tuple[int, ...] | None = None  # as told by the user; only versions that cannot be asked matter
+    security: Security = PLAINTEXT
 
     def __str__(self) -> str:
         return ",".join(address(*pair) for pair in self.bootstrap)
@@ -87,9 +90,14 @@ class Cluster:
         await asyncio.sleep(max(0.0, not_before - time.monotonic()))
         try:
             connection = await self._open_known(address, lane)
-        except ConnectionError:
+        except ConnectionError as error:
+            if isinstance(error, AuthenticationFailed):
+                failures = _LONGEST_PAUSE
             pause = min(self.endpoint.max_backoff, self.endpoint.backoff * 2**failures)
-            self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
+            self._failures[address] = (
+                min(failures + 1, _LONGEST_PAUSE),
+                time.monotonic() + pause * random.uniform(0.8, 1.2),
+            )
             self._old.pop(address, None)  # it may come back as another version
             raise
         self._failures.pop(address, None)
@@ -114,7 +122,8 @@ class Cluster:
 
     async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
         lease = self._lease if lane.startswith("produce") else None
-        connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease)
+        security = self.endpoint.security
+        connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease, tls=security.tls)
         try:
             await connection.open(self.endpoint.connect_timeout)
         except BaseException:
@@ -153,13 +162,14 @@ class Cluster:
                 return task.result()
         known = list(self.brokers.values())
         random.shuffle(known)
-        reasons = []
+        reasons, kind = [], ConnectionLost
         for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
             try:
                 return await self._connect(address, "control")
             except ConnectionError as error:
                 reasons.append(str(error))
-        raise ConnectionLost("; ".join(dict.fromkeys(reasons)))
+                kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else kind
+        raise kind("; ".join(dict.fromkeys(reasons)))
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""
@@ -186,6 +196,10 @@ class Cluster:
     async def _creates_what_is_named(self) -> bool:
         """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""
         return (await self._any()).best_version(MetadataRequest) < _METADATA_WITHOUT_CREATING
+
+    async def tells_rights(self) -> bool:
+        """Can brokers be asked what this client may do? Since Kafka 2.3."""
+        return (await self._any()).best_version(MetadataRequest) >= _METADATA_WITH_RIGHTS
 
     async def knows(self, message: type[ApiMessage]) -> bool:
         """Do the cluster's brokers, as far as any one of them tells, know a request?"""
