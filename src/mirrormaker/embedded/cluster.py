@@ -38,12 +38,14 @@ class Cluster:
         heap: str = "512m",
         quick: bool = True,
         detour: bool = False,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a cluster; nothing runs before `start`.
 
         `settings` go to every server on top of ours. Without a `directory` the data is temporary. `quick` starts
         sooner and computes slower: turn it off to measure. With `detour` each broker has a second listener, whose
-        clients are told to come through the ports in `detours`, where a proxy is to listen.
+        clients are told to come through the ports in `detours`, where a proxy is to listen. `listeners` are further
+        ones at localhost, each with its security protocol; what it needs (`listener.name.<name>.…`) is for `settings`.
         """
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"a cluster has 1 to 3 brokers, not {brokers}")
@@ -54,6 +56,8 @@ class Cluster:
         self.detours: dict[int, int] = {}  # the port that clients are told, and the one that the broker listens on
         self.zookeeper: str | None = None
         self._count, self._detour = brokers, detour
+        self._listeners = dict(listeners or {})
+        self._ports: dict[str, list[int]] = {}  # of the listeners, broker by broker
         self._settings = dict(settings or {})
         self._kept = Path(directory) if directory is not None else None
         self._directory: Path | None = None
@@ -65,6 +69,10 @@ class Cluster:
     def bootstrap(self) -> str:
         """The brokers' addresses, as clients take them."""
         return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers)
+
+    def address(self, listener: str) -> str:
+        """The brokers' addresses at one of `listeners`."""
+        return ",".join(f"localhost:{port}" for port in self._ports[listener])
 
     @property
     def directory(self) -> Path:
@@ -102,6 +110,7 @@ class Cluster:
         for server in [*self.brokers, *self._others]:
             server.stop()
         self.brokers, self._others, self.zookeeper, self.detours = [], [], None, {}
+        self._ports = {}
         if self._directory is not None and self._kept is None:
             owned.remove_directory(self._directory)
         self._directory = None
@@ -200,6 +209,10 @@ class Cluster:
             told, listener = free_port(), free_port()
             self.detours[told] = listener
             settings = layout.detour(settings, told, listener)
+        for name, protocol in self._listeners.items():
+            at = free_port()
+            self._ports.setdefault(name, []).append(at)
+            settings = layout.listener(settings, name, protocol, at, f"localhost:{at}")
         file = layout.write(self.directory / f"broker-{number}.properties", settings | self._settings)
         line = command(self.version, "kafka.Kafka", str(file), jvm=self._jvm)
         self.brokers.append(Broker(parse(self.version), number, port, line, self.directory))

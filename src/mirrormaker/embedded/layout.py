@@ -92,13 +92,18 @@ def kraft_broker(directory: Path, number: int, port: int, controller_port: int) 
 
 def detour(settings: Settings, told: int, port: int) -> Settings:
     """A second listener, whose clients are told another port: that of a proxy. Brokers keep to the first."""
+    return listener(settings, "DETOUR", "PLAINTEXT", port, f"127.0.0.1:{told}")
+
+
+def listener(settings: Settings, name: str, protocol: str, port: int, told: str) -> Settings:
+    """One more listener, and the address that its clients are told. Brokers keep to the first."""
     first = settings["listeners"].partition(",")[0]
     protocols = settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {
         **settings,
-        "listeners": f"{settings['listeners']},DETOUR://127.0.0.1:{port}",
-        "advertised.listeners": f"{first},DETOUR://127.0.0.1:{told}",
-        "listener.security.protocol.map": f"{protocols},DETOUR:PLAINTEXT",
+        "listeners": f"{settings['listeners']},{name}://127.0.0.1:{port}",
+        "advertised.listeners": f"{settings.get('advertised.listeners', first)},{name}://{told}",
+        "listener.security.protocol.map": f"{protocols},{name}:{protocol}",
         "inter.broker.listener.name": "PLAINTEXT",
     }
 
