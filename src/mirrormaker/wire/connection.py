@@ -29,6 +29,8 @@ _SMALL = 16 * 1024  # answers up to this size share one read; larger frames get 
 _LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame comes in
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _READS_IN_A_ROW = 8  # then the other connections get their turn
+_BARE = -1  # in place of a correlation id: a frame that is nothing but a token
+_LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 
 class ConnectionLost(ConnectionError):
@@ -50,6 +52,7 @@ class Connection:
         self.bytes_in = 0
         self.versions: dict[int, tuple[int, int]] = {}
         self._waiting: deque[tuple[int, int, Answered]] = deque()
+        self._later: deque[tuple[int, int, bool, Sequence[Part], Answered]] | None = None  # while a login is under way
         self._name = struct.pack(f">h{len(client_id.encode())}s", len(client_id.encode()), client_id.encode())
         self._outgoing: deque[memoryview] = deque()
         self._correlation = 0
@@ -106,7 +109,7 @@ class Connection:
     @property
     def can_write(self) -> bool:
         """Nothing waits in user space: what is sent now goes to the kernel now."""
-        return not self._outgoing
+        return not self._outgoing and self._later is None
 
     def close(self, error: Exception | None = None, *, abort: bool = False) -> None:
         """End it. `abort` sends a reset, so that the broker drops what it has not read yet."""
@@ -121,8 +124,37 @@ class Connection:
         sock.close()
         self.error = error or ConnectionLost(f"{self} was closed")
         self._outgoing.clear()
+        later, self._later = self._later or (), None
         while self._waiting:
             self._waiting.popleft()[2](None, self.error)
+        for request in later:
+            request[-1](None, self.error)
+
+    # -- logging in
+
+    def hold(self) -> None:
+        """From now on only the login goes out: a broker takes anything else in the midst of it for a mistake."""
+        self._later = deque() if self._later is None else self._later
+
+    def go_on(self) -> None:
+        """The login is over: what was sent meanwhile goes out, in order."""
+        later, self._later = self._later or deque(), None
+        while later and self._sock is not None:
+            self.send(*later.popleft())
+        for request in later:
+            request[-1](None, self.error)
+        if self.on_drain is not None and self._sock is not None:
+            self.on_drain()
+
+    def send_bare(self, token: bytes, *, is_answered: bool) -> asyncio.Future[memoryview]:
+        """A login's token without a header, as brokers before 1.0 take them; the answer is of the same kind."""
+        future, answered = self._future()
+        if is_answered:
+            self._waiting.append((_BARE, 0, answered))
+        else:
+            future.set_result(memoryview(b""))
+        self._write([_INT.pack(len(token)), token], len(token) + 4)
+        return future
 
     # -- requests
 
@@ -130,6 +162,9 @@ class Connection:
         """Frame a request around its buffers and send it; `answered` gets the answer's body, or why there is none."""
         if self._sock is None:
             raise self.error or ConnectionLost(f"{self} is not open")
+        if self._later is not None and api_key not in _LOGIN:
+            self._later.append((api_key, api_version, flexible, parts, answered))
+            return
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         size = 8 + len(self._name) + flexible + sum(map(len, parts))
         header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
@@ -144,6 +179,11 @@ class Connection:
         self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]
     ) -> asyncio.Future[memoryview]:
         """As `send`, with a future for the answer."""
+        future, answered = self._future()
+        self.send(api_key, api_version, flexible, parts, answered)
+        return future
+
+    def _future(self) -> tuple[asyncio.Future[memoryview], Answered]:
         future: asyncio.Future[memoryview] = self._loop.create_future()
 
         def answered(data: memoryview | None, error: Exception | None) -> None:
@@ -155,8 +195,7 @@ class Connection:
                 future.set_exception(error or ConnectionLost(f"{self} was closed"))
                 future.exception()  # whoever waits will see it; whoever does not is not warned about it
 
-        self.send(api_key, api_version, flexible, parts, answered)
-        return future
+        return future, answered
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
         """Send one of kafka-python's messages in the highest version that both sides know."""
@@ -269,7 +308,8 @@ class Connection:
         at, held, small = 0, self._held, self._small
         while held - at >= 4:
             size = _INT.unpack_from(small, at)[0]
-            if not 4 <= size <= self.max_frame:
+            least = 0 if self._waiting and self._waiting[0][0] == _BARE else 4
+            if not least <= size <= self.max_frame:
                 self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
                 return
             at += 4
@@ -292,7 +332,8 @@ class Connection:
         self._held = held - at
 
     def _deliver(self, frame: memoryview) -> None:
-        correlation = _INT.unpack_from(frame)[0]
+        is_bare = bool(self._waiting) and self._waiting[0][0] == _BARE
+        correlation = _BARE if is_bare else _INT.unpack_from(frame)[0]
         if not self._waiting or self._waiting[0][0] != correlation:
             self.close(ConnectionLost(f"{self} answered a question that was not asked"))
             return
@@ -309,9 +350,10 @@ def _reason(error: OSError) -> str:
 
 
 def _responses() -> dict[int, Any]:
-    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
 
-    classes = [getattr(module, name) for module in (admin, consumer, metadata, producer) for name in module.__all__]
+    modules = (admin, consumer, metadata, producer, sasl)
+    classes = [getattr(module, name) for module in modules for name in module.__all__]
     messages: list[Any] = [c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage)]
     return {m.API_KEY: m for m in messages if not m.is_request()}
 

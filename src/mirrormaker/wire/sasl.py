@@ -44,8 +44,8 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> fl
             if is_last:
                 break
             token, is_last = await _step(partial(exchange.send, challenge), connection, sasl)
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        connection.close(error if isinstance(error, ConnectionLost) else None)
         raise
     connection.go_on()
     return lifetime / 1000 or None
