@@ -15,8 +15,8 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.wire import eras
-from mirrormaker.wire.connection import Connection, ConnectionLost, Lease
-from mirrormaker.wire.sasl import AuthenticationFailed, NoTicket, authenticate
+from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost, Lease
+from mirrormaker.wire.sasl import LoginFailed, NoTicket, authenticate
 from mirrormaker.wire.security import PLAINTEXT, Sasl, Security
 
 NO_ID = bytes(16)
@@ -154,7 +154,8 @@ class Cluster:
 
     async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
         lease = self._lease if lane.startswith("produce") else None
-        connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease)
+        security = self.endpoint.security
+        connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease, tls=security.tls)
         try:
             await connection.open(self.endpoint.connect_timeout)
         except BaseException:
@@ -196,15 +197,16 @@ class Cluster:
                 return task.result()
         known = list(self.brokers.values())
         random.shuffle(known)
-        reasons = []
+        reasons, kind = [], ConnectionLost
         for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
             try:
                 return await self._connect(address, "control")
-            except AuthenticationFailed:
+            except LoginFailed:
                 raise  # the others would say the same, and count it as one more attempt to break in
             except ConnectionError as error:
                 reasons.append(str(error))
-        raise ConnectionLost("; ".join(dict.fromkeys(reasons)))
+                kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else kind
+        raise kind("; ".join(dict.fromkeys(reasons)))
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ from typing import Any
 
 import numpy as np
 from kafka.protocol.api_message import ApiMessage
+
+from mirrormaker.wire.security import Tls
+from mirrormaker.wire.tls import TlsFailed, TlsLayer
 
 Part = bytes | bytearray | memoryview
 Lease = Callable[[], bool]
@@ -28,6 +32,7 @@ _HEADER = struct.Struct(">ihhi")  # size, key, version, correlation id
 _SMALL = 16 * 1024  # answers up to this size share one read; larger frames get a buffer of their own
 _LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame comes in
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
+_TLS_ALERTS = range(0x150300, 0x150305)  # how an answer to plain text begins where TLS is spoken
 _READS_IN_A_ROW = 8  # then the other connections get their turn
 _BARE = -1  # in place of a correlation id: a frame that is nothing but a token
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
@@ -37,11 +42,22 @@ class ConnectionLost(ConnectionError):
     """The connection ended with requests unanswered: whether they took effect is unknown."""
 
 
+class AuthenticationFailed(ConnectionLost):
+    """One side does not accept the other: the next attempt will fail alike, until someone changes something."""
+
+
 class Connection:
     """Non-blocking socket on the running event loop, with a queue of the requests that wait for their answer."""
 
     def __init__(
-        self, host: str, port: int, *, client_id: str, max_frame: int = 256 << 20, lease: Lease | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        max_frame: int = 256 << 20,
+        lease: Lease | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -57,6 +73,7 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._correlation = 0
         self._sock: socket.socket | None = None
+        self._tls = TlsLayer(tls, host) if tls is not None else None
         self._small = memoryview(bytearray(_SMALL))
         self._held = 0  # bytes of _small that are not yet a whole frame
         self._frame: memoryview | None = None  # the large frame being received
@@ -68,7 +85,7 @@ class Connection:
     # -- opening and closing
 
     async def open(self, timeout: float) -> None:
-        """Connect, trying each address that the name has."""
+        """Connect, trying each address that the name has, and begin TLS if it is asked for."""
         self._loop = asyncio.get_running_loop()
         try:
             self._sock = await asyncio.wait_for(self._connect(), timeout)
@@ -76,6 +93,9 @@ class Connection:
             raise ConnectionLost(f"{self} did not answer within {timeout:g} s") from error
         except OSError as error:
             raise ConnectionLost(f"{self}: {_reason(error)}") from error
+        except TlsFailed as error:
+            raise AuthenticationFailed(f"{self}: {error}") from error
+        self._receive = self._sock.recv_into if self._tls is None else self._tls.recv_into
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
     async def _connect(self) -> socket.socket:
@@ -88,6 +108,8 @@ class Connection:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 await self._loop.sock_connect(sock, address)
+                if self._tls is not None:
+                    await self._tls.handshake(sock)
                 return sock
             except OSError as failed:
                 sock.close()
@@ -104,7 +126,7 @@ class Connection:
     @property
     def is_quiet(self) -> bool:
         """No byte of an answer is under way."""
-        return self._frame is None and self._held == 0
+        return self._frame is None and self._held == 0 and not (self._tls and self._tls.pending)
 
     @property
     def can_write(self) -> bool:
@@ -170,10 +192,15 @@ class Connection:
         header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
         # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
         self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
+        framed: Sequence[Part] = [header, *parts]
+        size += 4
+        if self._tls is not None:
+            framed = self._tls.sealed(framed)
+            size = sum(map(len, framed))
         if self._outgoing:
-            self._outgoing += [memoryview(part) for part in (header, *parts) if part]
+            self._outgoing += [memoryview(part) for part in framed if part]
         else:
-            self._write([header, *parts], size + 4)
+            self._write(framed, size)
 
     def request(
         self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]
@@ -274,11 +301,11 @@ class Connection:
             frame = self._frame
             into = self._small[self._held :] if frame is None else frame[self._got :]
             try:
-                count = self._sock.recv_into(into)
+                count = self._receive(into)
             except BlockingIOError:
                 return
             except OSError as error:
-                self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+                self._broke(error)
                 return
             if count == 0:
                 self.close(ConnectionLost(f"{self} closed the connection"))
@@ -297,10 +324,18 @@ class Connection:
                     self._wake_me_for(len(frame) - self._got)
             if count < len(into):
                 return  # the kernel had no more
+        if self._tls is not None and self._tls.pending:
+            self._loop.call_soon(self._readable)
+
+    def _broke(self, error: OSError) -> None:
+        if self._tls is not None and isinstance(error, ssl.SSLError):
+            self.close(AuthenticationFailed(f"{self}: {self._tls.reason(error)}"))
+        else:
+            self.close(ConnectionLost(f"{self}: {_reason(error)}"))
 
     def _wake_me_for(self, size: int) -> None:
         """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
-        if self._sock is not None:
+        if self._sock is not None and self._tls is None:  # what TLS holds back, the kernel does not count
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, _LOW_WATER))
 
     def _take_small_frames(self) -> None:
@@ -310,7 +345,7 @@ class Connection:
             size = _INT.unpack_from(small, at)[0]
             least = 0 if self._waiting and self._waiting[0][0] == _BARE else 4
             if not least <= size <= self.max_frame:
-                self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
+                self._not_kafka(size)
                 return
             at += 4
             if size > held - at and size > _SMALL - 4:
@@ -330,6 +365,13 @@ class Connection:
         if at:
             small[: held - at] = bytes(small[at:held])
         self._held = held - at
+
+    def _not_kafka(self, size: int) -> None:
+        if self._tls is None and size >> 8 in _TLS_ALERTS:
+            said = "it speaks TLS: name a listener that does not, or set security.protocol to SSL or SASL_SSL"
+            self.close(AuthenticationFailed(f"{self}: {said}"))
+        else:
+            self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
 
     def _deliver(self, frame: memoryview) -> None:
         is_bare = bool(self._waiting) and self._waiting[0][0] == _BARE

@@ -9,7 +9,7 @@ from functools import partial
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirrormaker.wire.aside import aside
-from mirrormaker.wire.connection import Connection, ConnectionLost
+from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost
 from mirrormaker.wire.mechanisms import SCRAM, Exchange, LoginError, oauthbearer, plain, scram
 from mirrormaker.wire.security import Client, Kerberos, Sasl
 
@@ -17,11 +17,11 @@ _STEP = 4.0  # seconds for a ticket or a token: a KDC that does not answer would
 _NOT_ENABLED, _NO_SASL_HERE = 33, 34
 
 
-class AuthenticationFailed(ConnectionLost):
+class LoginFailed(AuthenticationFailed):
     """We are not let in, or have nothing to show: trying again soon would only get the account locked."""
 
 
-class NoTicket(AuthenticationFailed):
+class NoTicket(LoginFailed):
     """Nothing was sent yet: a connection that is logged in still is."""
 
 
@@ -33,7 +33,7 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> fl
     exchange = _exchange(sasl, connection.host)
     try:
         token, is_last = await _step(partial(next, exchange), connection, sasl)
-    except AuthenticationFailed as error:
+    except LoginFailed as error:
         raise NoTicket(str(error)) from None
     connection.hold()
     try:
@@ -74,10 +74,10 @@ async def _step(advance: Callable[[], bytes], connection: Connection, sasl: Sasl
     try:
         return await asyncio.wait_for(aside(body), _STEP)
     except LoginError as error:
-        raise AuthenticationFailed(_told(connection, sasl, str(error))) from None
+        raise LoginFailed(_told(connection, sasl, str(error))) from None
     except (TimeoutError, asyncio.TimeoutError):
         whom = "no KDC" if isinstance(sasl.login, Kerberos) else "nobody"
-        raise AuthenticationFailed(_told(connection, sasl, f"{whom} answers within {_STEP:g} s")) from None
+        raise LoginFailed(_told(connection, sasl, f"{whom} answers within {_STEP:g} s")) from None
 
 
 Say = Callable[[bytes, bool], Awaitable[tuple[bytes, float]]]
@@ -90,17 +90,17 @@ async def _shake_hands(connection: Connection, sasl: Sasl, timeout: float) -> Sa
     if SaslHandshakeRequest.API_KEY not in connection.versions:
         if isinstance(sasl.login, Kerberos):
             return say_raw  # 0.9 has no handshake, since it has no other mechanism
-        raise AuthenticationFailed(_told(connection, sasl, f"it is too old for sasl.mechanism={sasl.mechanism}"))
+        raise LoginFailed(_told(connection, sasl, f"it is too old for sasl.mechanism={sasl.mechanism}"))
     answer = await connection.ask(SaslHandshakeRequest(mechanism=sasl.mechanism), timeout)
     if answer.error_code == _NOT_ENABLED:
         offers = ", ".join(answer.mechanisms) or "none"
         said = f"sasl.mechanism={sasl.mechanism} is not enabled there; it offers {offers}"
-        raise AuthenticationFailed(_told(connection, sasl, said))
+        raise LoginFailed(_told(connection, sasl, said))
     if answer.error_code == _NO_SASL_HERE:
         said = "nobody logs in at this port: write security.protocol=PLAINTEXT (or SSL), or name the port for SASL"
-        raise AuthenticationFailed(_told(connection, sasl, said))
+        raise LoginFailed(_told(connection, sasl, said))
     if answer.error_code:
-        raise AuthenticationFailed(_told(connection, sasl, f"error {answer.error_code}"))
+        raise LoginFailed(_told(connection, sasl, f"error {answer.error_code}"))
     return say if connection.best_version(SaslHandshakeRequest) >= 1 else say_raw
 
 
@@ -109,7 +109,7 @@ async def _say(connection: Connection, sasl: Sasl, timeout: float, token: bytes,
     answer = await connection.ask(SaslAuthenticateRequest(auth_bytes=token), timeout)
     if answer.error_code:
         said = answer.error_message or f"error {answer.error_code}"
-        raise AuthenticationFailed(_told(connection, sasl, f"it refuses {sasl.login}: {said}"))
+        raise LoginFailed(_told(connection, sasl, f"it refuses {sasl.login}: {said}"))
     return bytes(answer.auth_bytes or b""), float(answer.session_lifetime_ms or 0)
 
 
@@ -122,9 +122,9 @@ async def _say_raw(
         return bytes(await asyncio.wait_for(answer, timeout)), 0.0
     except ConnectionLost:
         said = f"it hung up on {sasl.login}: brokers before 1.0 do not say why, but log it"
-        raise AuthenticationFailed(_told(connection, sasl, said)) from None
+        raise LoginFailed(_told(connection, sasl, said)) from None
     except (TimeoutError, asyncio.TimeoutError):
-        raise AuthenticationFailed(_told(connection, sasl, f"no answer within {timeout:g} s")) from None
+        raise LoginFailed(_told(connection, sasl, f"no answer within {timeout:g} s")) from None
 
 
 def _told(connection: Connection, sasl: Sasl, said: str) -> str:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 class Tls:
     """What a TLS connection needs, as PEM texts: stores are opened once, on the driver, and executors need no file."""
 
-    trust: str = ""  # certificates that are trusted; "" means the machine's own
-    chain: str = ""  # this client's certificate and those that vouch for it
-    key: str = field(default="", repr=False)  # this client's private key, not encrypted any more
-    checks_host: bool = True  # must the certificate be for the broker's name?
+    trust: str = field(default="", repr=False)  # certificates that are trusted; "" means the machine's own
+    chain: str = field(default="", repr=False)  # this client's certificate and those that vouch for it; "" means none
+    key: str = field(default="", repr=False)  # its private key, under a password that was made for it
+    password: str = field(default="", repr=False)
+    subject: str = ""  # whom the certificate names
+    checks_host: bool = True  # must the broker's certificate be for its name?
     protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    ciphers: tuple[str, ...] = ()  # IANA names; none named: all that are safe
+    ciphers: tuple[str, ...] = ()  # as Java names them; none named: all that are safe
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Security:
     protocol: str = "PLAINTEXT"  # or SSL, SASL_PLAINTEXT, SASL_SSL
     tls: Tls | None = None  # with SSL and SASL_SSL
     sasl: Sasl | None = None  # with SASL_PLAINTEXT and SASL_SSL
+
+    @property
+    def principal(self) -> str:
+        """As whom the brokers know this client, if that can be told from here."""
+        return f"User:{self.tls.subject}" if self.protocol == "SSL" and self.tls and self.tls.subject else ""
 
 
 PLAINTEXT = Security()
