@@ -12,12 +12,16 @@ SCRAM = f"{_KAFKA}.scram.ScramLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
-def secure_cluster(name: str, kdc: Kdc, *, reauthentication_ms: int = 0, settings: dict[str, str] | None = None) -> Cluster:
+def secure_cluster(
+    name: str, kdc: Kdc, *, reauthentication_ms: int = 0, settings: dict[str, str] | None = None
+) -> Cluster:
     """Listener KRB asks for a ticket, WORDS for a password; the plain one is the administrator's."""
     keytab = kdc.directory / "kafka_localhost.keytab"
     if not keytab.exists():
         kdc.add("kafka/localhost")
-    login = f'{KERBEROS} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/localhost@{kdc.realm}";'
+    login = (
+        f'{KERBEROS} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/localhost@{kdc.realm}";'
+    )
     words = "listener.name.words"
     return Cluster(
         name=name,

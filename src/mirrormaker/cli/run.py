@@ -28,8 +28,11 @@ def add_to(commands: Any) -> None:
 def body(args: argparse.Namespace) -> int:
     """Refuse what is wrong before anything is started; then mirror."""
     checked = options.check(args)
-    consumers = [source_settings(properties.read(path, "--consumer.config")) for path in checked.consumer_config]
-    producer = target_settings(properties.read(checked.producer_config, "--producer.config"))
+    logins = checked.login_files
+    consumers = [
+        source_settings(properties.read(path, "--consumer.config"), logins) for path in checked.consumer_config
+    ]
+    producer = target_settings(properties.read(checked.producer_config, "--producer.config"), logins)
     run_options, sources, target = settle(checked, consumers, producer)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.

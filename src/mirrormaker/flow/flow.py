@@ -45,6 +45,7 @@ from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import LATEST, list_offsets
+from mirrormaker.wire.sasl import LoginFailed
 
 Key = tuple[str, int]
 
@@ -122,6 +123,8 @@ class Flow:
         ):
             try:
                 await cluster.refresh()
+            except LoginFailed as error:
+                raise ClusterError(f"the {which} cluster does not let us in: {error}") from error
             except OSError as error:
                 raise ClusterError(
                     f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from mirrormaker import __version__
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.login import NO_FILES, LoginFiles, login_files
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Option:
         return self.names[0].lstrip("-").replace(".", "_")
 
 
-_LEGACY, _SHOWN = "accepted from the original", "what is shown"
+_LEGACY, _SHOWN, _LOGIN = "accepted from the original", "what is shown", "logging in"
 
 OPTIONS = (
     Option(
@@ -78,6 +80,22 @@ OPTIONS = (
     Option(
         ("--accept.new.target",),
         "the group's positions belong to another target cluster: start there from the committed offsets", group="how",
+    ),
+    Option(
+        ("--jaas.config",),
+        "Java's login configuration with its section KafkaClient, for clusters whose file has no sasl.jaas.config (default: the one"
+        " that KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS names)",
+        "FILE", group=_LOGIN,
+    ),
+    Option(
+        ("--krb5.config",), "a krb5.conf (default: the one that those variables name, else the machine's own)", "FILE",
+        group=_LOGIN,
+    ),
+    Option(
+        ("-D",),
+        "a property of Java: java.security.auth.login.config and java.security.krb5.conf mean the options above, others nothing;"
+        " may be repeated",
+        "NAME=VALUE", repeated=True, group=_LOGIN,
     ),
     Option(
         ("--spark.master",), "where Spark runs (default: here, with slots for the streams and their successors)", "URL",
@@ -176,6 +194,7 @@ class RunOptions:
     message_handler: tuple[str, str | None] | None = None  # and its arguments
     rebalance_listener: tuple[str, str | None] | None = None
     streams_given: bool = False
+    login_files: LoginFiles = NO_FILES
 
 
 def check(args: argparse.Namespace) -> RunOptions:
@@ -245,6 +264,7 @@ def check(args: argparse.Namespace) -> RunOptions:
             else None
         ),
         streams_given="num_streams" in getattr(args, "_given", ()),
+        login_files=login_files(args.jaas_config, args.krb5_config, args.D, os.environ),
     )
 
 

@@ -23,7 +23,8 @@ NO_ID = bytes(16)
 _METADATA_WITHOUT_CREATING = 4  # the request's version, since 0.11
 # Seconds between logins that fail, at first and at most: accounts are locked for less, and nothing gets right within one.
 _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE = 1.0, 10.0
-_LOGS_IN_AFTER = (0.75, 0.85)  # of a login's life: a poll that is under way is waited for, and a KDC that is away for a moment
+# Of a login's life: there must be time for a poll that is under way, and for a KDC that is away for a moment.
+_LOGS_IN_AFTER = (0.75, 0.85)
 
 
 @dataclass(frozen=True)
@@ -139,18 +140,20 @@ class Cluster:
         while lifetime is not None:
             ends = time.monotonic() + lifetime
             await asyncio.sleep(lifetime * random.uniform(*_LOGS_IN_AFTER))
-            while connection.is_open:
-                try:
-                    lifetime = await authenticate(connection, sasl, self.endpoint.connect_timeout)
-                    break
-                except NoTicket as error:
-                    if time.monotonic() > ends:
-                        connection.close(error)
-                    await asyncio.sleep(min(_LOGIN_PAUSE, lifetime / 20))
-                except ConnectionError as error:
+            lifetime = await self._log_in_again(connection, sasl, ends)
+
+    async def _log_in_again(self, connection: Connection, sasl: Sasl, ends: float) -> float | None:
+        """A login that takes over from one; without a ticket that one is used to its end. None: the connection is gone."""
+        while connection.is_open:
+            try:
+                return await authenticate(connection, sasl, self.endpoint.connect_timeout)
+            except NoTicket as error:
+                if time.monotonic() > ends:
                     connection.close(error)
-            else:
-                return
+                await asyncio.sleep(min(_LOGIN_PAUSE, max(0.0, ends - time.monotonic()) / 4))
+            except ConnectionError as error:
+                connection.close(error)
+        return None
 
     async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
         lease = self._lease if lane.startswith("produce") else None

@@ -34,12 +34,13 @@ _ADVICE = (
      "the KDC does not know the broker's principal: it is made of the service name (serviceName,"
      " sasl.kerberos.service.name) and the host that bootstrap.servers or the broker itself names"),
     (r"Cannot contact any KDC", "no KDC answers: are the addresses in krb5.conf right, and is it running?"),
-    (r"Cannot (find KDC|resolve network address)|Cannot find KDC", "krb5.conf names no KDC for this realm: --krb5.config FILE"),
+    (r"Cannot (find KDC|resolve network address)", "krb5.conf names no KDC for this realm: --krb5.config FILE"),
     (r"Decrypt integrity|Preauthentication failed|[Pp]assword incorrect",
      "the KDC has another key by now: write the keytab anew (kadmin: ktadd)"),
     (r"[Cc]lock skew", "this machine's clock and the KDC's differ by more than 5 minutes: set them by NTP"),
     (r"expired", "the ticket is too old: run kinit, or better use a keytab (useKeyTab=true)"),
-    (r"No credentials cache|No Kerberos credentials|Credentials cache", "there is no ticket: run kinit, or better use a keytab (useKeyTab=true)"),
+    (r"[Nn]o [Cc]redentials cache|No Kerberos credentials|Credentials cache",
+     "there is no ticket: run kinit, or better use a keytab (useKeyTab=true)"),
     (r"revoked|locked", "the KDC has locked the principal"),
 )  # fmt: skip
 
