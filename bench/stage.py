@@ -10,9 +10,12 @@ from kafka import KafkaAdminClient
 
 from bench import raw
 from mirrormaker.embedded import Cluster, owned
+from mirrormaker.embedded.certificates import Authority
 
 PARTITIONS = 8
 """Of every topic, unless a workload says otherwise for its target."""
+
+_PASSWORD = "test1234"
 
 _GONE = 20.0
 """Seconds for deleted topics to leave the metadata; usually a tenth of one."""
@@ -24,9 +27,12 @@ class Stage:
     def __init__(self) -> None:
         # Deleted data goes at once: left for Kafka's minute, its pages would be written to disk during later runs.
         settings = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
-        self.source = Cluster(name="bench-source", settings=settings, heap="1g", quick=False)
-        self.target = Cluster(name="bench-target", settings=settings, heap="1g", quick=False)
         self.directory = owned.new_directory("bench")  # for property files and the mirrors' own output
+        self._authority = Authority(self.directory)
+        settings |= self._authority.listener("TLS", self._authority.issue("broker"))
+        tls = {"TLS": "SSL"}
+        self.source = Cluster(name="bench-source", settings=settings, heap="1g", quick=False, listeners=tls)
+        self.target = Cluster(name="bench-target", settings=settings, heap="1g", quick=False, listeners=tls)
 
     def __enter__(self) -> Stage:
         self.source.start()
@@ -44,6 +50,17 @@ class Stage:
     def brokers(self) -> list[int]:
         """The process ids of both brokers."""
         return [broker.pid for cluster in (self.source, self.target) for broker in cluster.brokers if broker.pid]
+
+    def security(self) -> dict[str, str]:
+        """Key stores as Java's tools have them, for the clusters' TLS listeners."""
+        return {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": str(self._authority.truststore(_PASSWORD)),
+            "ssl.truststore.password": _PASSWORD,
+            "ssl.keystore.location": str(self._authority.issue("mirror").jks(_PASSWORD, _PASSWORD)),
+            "ssl.keystore.password": _PASSWORD,
+            "ssl.key.password": _PASSWORD,
+        }
 
     def empty_target(self, topic: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None) -> None:
         """Leave nothing on the target but this topic, empty."""

@@ -17,7 +17,7 @@ def measure(stage: Stage, work: Workload, tool: Tool, tell: Callable[[int], None
     """Let a mirror copy a workload to an empty target: its figures, and what else was noticed."""
     stage.empty_target(work.topic, work.target_partitions)
     ends = Ends(stage.target, work.topic, work.target_partitions)
-    job = Job.on(stage, work.topic, work.codec, work.target_codec)
+    job = Job.on(stage, work.topic, work.codec, work.target_codec, tls=work.tls)
     try:
         tool.prepare(job)
     except NotHere as error:

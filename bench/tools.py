@@ -65,12 +65,18 @@ class Job:
     target: str
     directory: Path
     name: str
+    security: Mapping[str, str]
+    """What a client's file needs for TLS, if it is to be used."""
 
     @classmethod
-    def on(cls, stage: Stage, topic: str, codec: str = "none", target_codec: str | None = None) -> Job:
+    def on(
+        cls, stage: Stage, topic: str, codec: str = "none", target_codec: str | None = None, *, tls: bool = False
+    ) -> Job:
         name = f"bench{uuid.uuid4().hex[:8]}"
         addresses = (stage.source.bootstrap, stage.target.bootstrap)
-        return cls(topic, codec, target_codec, *addresses, stage.directory, name)
+        if tls:
+            addresses = (stage.source.address("TLS"), stage.target.address("TLS"))
+        return cls(topic, codec, target_codec, *addresses, stage.directory, name, stage.security() if tls else {})
 
     @property
     def classes(self) -> Path:
@@ -228,11 +234,11 @@ def start_mm2(job: Job, log: IO[bytes], tuning: Mapping[str, str]) -> subprocess
 
 
 def _source(job: Job) -> dict[str, str]:
-    return {"bootstrap.servers": job.source, "group.id": job.name, "auto.offset.reset": "earliest"}
+    return {"bootstrap.servers": job.source, "group.id": job.name, "auto.offset.reset": "earliest", **job.security}
 
 
 def _target(job: Job) -> dict[str, str]:
-    return {"bootstrap.servers": job.target} | _compression(job)
+    return {"bootstrap.servers": job.target, **job.security} | _compression(job)
 
 
 def _compression(job: Job) -> dict[str, str]:

@@ -31,6 +31,8 @@ class Workload:
     target_partitions: int = PARTITIONS
     target_codec: str | None = None
     """What every mirror is told to compress with; without one, each does what it does unless told."""
+    tls: bool = False
+    """Both clusters are spoken to through TLS, with client certificates."""
 
     @property
     def topic(self) -> str:
@@ -64,6 +66,13 @@ W4 = replace(
 W5 = replace(
     W2, name="W5", title="10 M x 100 B, 64 KB batches, repacked from zstd to lz4", codec="zstd", target_codec="lz4"
 )
+W6 = replace(
+    W1,
+    name="W6",
+    title="2 M x 1 KB, uncompressed, 16 KB batches, TLS with client certificates on both sides",
+    tools=("ours", "mm1", "mm1-tuned"),
+    tls=True,
+)
 H = Workload(
     "H",
     "1 M x 100 B, uncompressed, 16 KB batches, through a message handler",
@@ -84,7 +93,7 @@ def _quick(work: Workload, size: str, records: int, tools: tuple[str, ...]) -> W
     return replace(work, title=f"{size} x {kind}", records=records, limit=60, tools=tools)
 
 
-FULL = (W1, W2, W3, W4, W5, H, L)
+FULL = (W1, W2, W3, W4, W5, W6, H, L)
 # Five minutes are short: where no goal is at stake, a Java tool is left out.
 QUICK = (
     _quick(W1, "200 k", 200_000, _SHIPPED),
@@ -92,6 +101,7 @@ QUICK = (
     _quick(W3, "150 k", 150_000, ("ours", "mm1")),
     _quick(W4, "200 k", 200_064, ("ours", "mm1")),
     _quick(W5, "1 M", 1_000_000, ("ours", "mm1")),
+    _quick(W6, "200 k", 200_000, ("ours", "mm1")),
     _quick(H, "200 k", 200_000, ("ours-records", "ours-tables")),
     replace(L, warm_up=3, seconds=10, tools=("ours", "mm2")),
 )

@@ -125,7 +125,7 @@ def _setting(line: Line) -> str:
     if keys.is_secret(name, text):
         return f"{name}={HIDDEN}"
     written = f"{name}={text}"
-    if line.key is None or line.error or not line.key.used:
+    if line.key is None or line.error or not line.key.used or line.written.written:
         return written
     today = f"{line.key.name}={line.key.kind.show(line.value)}"
     return written if today == written else f"{written}\n= {today}"

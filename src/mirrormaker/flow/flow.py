@@ -32,6 +32,7 @@ from mirrormaker.flow.ledger import rows
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
+from mirrormaker.flow.rights import Rights
 from mirrormaker.flow.roster import Consequences, Roster
 from mirrormaker.flow.taking import Taking
 from mirrormaker.flow.topics import Filter, Judge, ensure
@@ -86,6 +87,7 @@ class Flow:
         routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
         self.opening = Opening(self.source, self.target, settings, routing, self.options.accept_new_target, self.say)
         self.numbers, self.taking = Renumbering(self), Taking(self)
+        self.rights = Rights(self.source, self.target, self.say)
         then = Consequences(
             is_sure=lambda: self.membership.is_sure,
             refused=self.numbers.refused,
@@ -205,7 +207,10 @@ class Flow:
         judge = await self.wiring.judge()
         await self.source.refresh()
         await self.target.refresh()
+        if not self.ready.is_set():
+            await self.rights.find(self.wiring.filter.names)
         chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
+        chosen = await self.rights.sift(chosen, must=not self.ready.is_set())
         self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
         grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
         for line in await ensure(self.source, self.target, chosen, grow):

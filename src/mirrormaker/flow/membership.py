@@ -39,6 +39,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.stream.work import now
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.codec import BadFrame
+from mirrormaker.wire.rights import GROUP_DENIED, TOPIC_DENIED, denied
 
 Key = tuple[str, int]
 
@@ -321,6 +322,8 @@ class Membership:
             for p in topic_answer.partitions:
                 if p.error_code == _NO_TOPIC and not must_exist:
                     continue  # the topic was deleted meanwhile: there is nothing to remember
+                if p.error_code == TOPIC_DENIED:
+                    raise ClusterError(denied(self.cluster.endpoint, "Read", "topic", topic_answer.name))
                 self._check(p.error_code, f"commit of {topic_answer.name}-{p.partition_index}", seat)
 
     async def committed(self) -> dict[Key, tuple[int, str]]:
@@ -384,6 +387,8 @@ class Membership:
                 self.cluster.brokers.setdefault(answer.node_id, (answer.host, answer.port))
                 self._coordinator = answer.node_id
                 return
+            if answer.error_code == GROUP_DENIED:
+                self._check(GROUP_DENIED, "", None)
             if answer.error_code not in _ANOTHER_COORDINATOR or time.monotonic() > deadline:
                 raise error_for(answer.error_code, f"looking for the coordinator of group {self.group}")
             await asyncio.sleep(_PAUSE)
@@ -409,6 +414,8 @@ class Membership:
                 f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"
                 " give each process its own, or leave it out"
             )
+        if code == GROUP_DENIED:
+            raise ClusterError(denied(self.cluster.endpoint, "Read", "group", self.group))
         error = error_for(code, what)
         if getattr(error, "retriable", False):
             raise error

@@ -22,6 +22,7 @@ from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import Cluster, error_for
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.rights import CLUSTER_DENIED, denied
 
 Key = tuple[str, int]
 Say = Callable[[str], None]
@@ -324,6 +325,8 @@ async def new_identity(target: Cluster) -> Identity:
         if answer.error_code == 0:
             return Identity(answer.producer_id, answer.producer_epoch)
         last = answer.error_code
+        if last == CLUSTER_DENIED:
+            raise ClusterError(denied(target.endpoint, "IdempotentWrite", "cluster"))
         if not getattr(error_for(last), "retriable", False):
             raise ClusterError(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")
         await asyncio.sleep(0.2)

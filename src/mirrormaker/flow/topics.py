@@ -13,6 +13,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, D
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.wire.cluster import Cluster, Topic, error_for
 from mirrormaker.wire.configs import TOPIC, describe_configs
+from mirrormaker.wire.rights import TOPIC_DENIED, denied
 
 # What a target topic inherits, so that a backlog is not deleted or refused on arrival.
 INHERITED = (
@@ -53,6 +54,12 @@ class Filter:
             raise SettingError(f"{option} {raw!r}: this matches no topic; name at least one")
         return cls(pattern, include is None)
 
+    @property
+    def names(self) -> list[str]:
+        """Topics that are named one by one."""
+        named = re.fullmatch(r"[\w.|-]+", self.pattern, re.ASCII) and not self.exclude
+        return [name for name in self.pattern.split("|") if name] if named else []
+
     def chosen(self, topics: Iterable[Topic], judge: Judge) -> list[Topic]:
         """Internal topics never: their records mean something to one cluster only."""
         return [t for t in topics if not _is_internal(t) and judge(t.name) is not self.exclude]
@@ -73,10 +80,10 @@ def python_judge(pattern: str) -> Judge:
 
 async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: set[str]) -> list[str]:
     """Create what is missing on the target and grow what has fallen behind; one line for each."""
-    lines = []
+    lines: list[str] = []
     missing = [t for t in topics if t.name not in target.topics]
     if missing:
-        settings = await _inherited(source, [t.name for t in missing])
+        settings = await _inherited(source, [t.name for t in missing], lines)
         lines += await _create(target, missing, settings)
     grown = []
     for topic in topics:
@@ -92,11 +99,17 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
     return lines
 
 
-async def _inherited(source: Cluster, names: list[str]) -> dict[str, dict[str, str]]:
+async def _inherited(source: Cluster, names: list[str], lines: list[str]) -> dict[str, dict[str, str]]:
     """The settings that were made on the source topics themselves; brokers before 0.11 do not tell."""
     if not await source.knows(DescribeConfigsRequest):
         return {}
     results = await describe_configs(source, TOPIC, names, INHERITED)
+    lines += [
+        f"{result.resource_name} is created with the target's own settings: "
+        + denied(source.endpoint, "DescribeConfigs", "topic", result.resource_name)
+        for result in results
+        if result.error_code == TOPIC_DENIED
+    ]
     return {
         result.resource_name: {
             s.name: s.value
@@ -130,6 +143,8 @@ async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict
             lines += await _create(target, [t for t in topics if t.name == result.name], settings)
         elif result.error_code == 0:
             lines.append(f"created {result.name} on the target with {partitions[result.name]} partitions")
+        elif result.error_code == TOPIC_DENIED:
+            raise ClusterError(denied(target.endpoint, "Create", "topic", result.name))
         elif result.error_code != _EXISTS:
             error = error_for(result.error_code)
             raise ClusterError(
@@ -182,6 +197,8 @@ async def _grow(target: Cluster, name: str, count: int) -> None:
         target.controller,
     )
     for result in answer.results:
+        if result.error_code == TOPIC_DENIED:
+            raise ClusterError(denied(target.endpoint, "Alter", "topic", name))
         if result.error_code not in (0, 37):  # 37: has as many already
             error = error_for(result.error_code)
             raise ClusterError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrormaker.errors import SettingError
@@ -23,9 +23,9 @@ class Line:
     """One line, and what became of it."""
 
     written: Property
-    text: str  # the value without blanks around it
+    text: str = field(repr=False)  # the value as it stands there, without blanks around it
     key: Key | None = None
-    value: Any = None
+    value: Any = field(default=None, repr=False)
     note: str = ""
     error: str = ""
 
@@ -43,7 +43,7 @@ class File:
 
     def _read(self, written: Property) -> Line:
         where = f"{self.properties.path}, line {written.line}: {written.key}"
-        line = Line(written, written.value.strip())
+        line = Line(written, written.shown.strip())
         last = self.properties[written.key]
         if written is not last:
             return (
@@ -62,9 +62,10 @@ class File:
     def _understood(self, line: Line, key: Key) -> Line:
         where, name = f"{self.properties.path}, line {line.written.line}", line.written.key
         try:
-            value = key.kind.read(line.text, where, name)
+            value = key.kind.read(line.written.value.strip(), where, name)
         except SettingError as error:
-            return replace(line, key=key, error=str(error))
+            looked_up = f"{where}: {name}={line.text}: what this stands for must be {key.kind.wanted}"
+            return replace(line, key=key, error=looked_up if line.written.written else str(error))
         line = replace(line, key=key, value=value)
         if reason := key.refuse(value):
             return replace(line, error=f"{where}: {name}={line.text}: {reason}")
@@ -126,6 +127,11 @@ class File:
 
     def written(self, name: str) -> Property | None:
         return next((line.written for key, line in self._in_force() if key.name == name), None)
+
+    def shown(self, name: str) -> str:
+        """A value as it stands in the file, for errors."""
+        written = self.written(name)
+        return written.shown.strip() if written else ""
 
     def value(self, name: str) -> Any:
         """The file's value or the default, typed; None if there is neither."""

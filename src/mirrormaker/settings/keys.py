@@ -15,6 +15,7 @@ from mirrormaker.settings.kinds import (
     BROKERS,
     BYTES,
     FLAG,
+    LIST,
     MESSAGES,
     MS,
     TEXT,
@@ -64,6 +65,7 @@ _PACKING = {
     **same(*CODECS), **{str(number): name for number, name in enumerate(CODECS)},
     "producer": "producer", "passthrough": "producer", "": "producer",
 }  # fmt: skip
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _RESETS = {**same("earliest", "latest", "none"), "smallest": "earliest", "largest": "latest"}
 _ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 _NO_METRICS = "there are no JMX metrics"
@@ -72,7 +74,6 @@ _BYTES_AS_THEY_ARE = "records are bytes and stay as they are"
 _KERNEL = "the kernel sizes its buffers by the distance; a fixed size would switch that off"
 _IN_GROUP = "it belonged to groups in ZooKeeper"
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OF_BROKERS = "brokers check tokens, clients do not"
 _TICKETS = "tickets are taken anew at each login, and no program is run for it"
 _TOKENS = "a token is used for four fifths of its life, and then another is asked for"
@@ -154,11 +155,47 @@ COMMON = (
         "security.protocol", choice({p.lower(): p for p in PROTOCOLS} | {"plaintextsasl": "SASL_PLAINTEXT"}),
         "how the brokers are spoken to", "PLAINTEXT",
     ),
+    Key("ssl.truststore.location", TEXT, "a store with the certificates to trust: JKS, PKCS12 or PEM; unset: the machine's own"),
+    Key("ssl.truststore.password", TEXT, "the password of that store"),
+    Key("ssl.truststore.certificates", TEXT, "the certificates to trust themselves, as PEM"),
+    Key("ssl.keystore.location", TEXT, "a store with this client's key and certificates: JKS, PKCS12 or PEM"),
+    Key("ssl.keystore.password", TEXT, "the password of that store"),
+    Key("ssl.keystore.key", TEXT, "this client's private key itself, as PEM"),
+    Key("ssl.keystore.certificate.chain", TEXT, "this client's certificates themselves, as PEM"),
+    Key("ssl.key.password", TEXT, "the password of the private key; unset: the store's"),
+    Key(
+        "ssl.endpoint.identification.algorithm", choice({"https": "https", "": ""}),
+        "https: a broker's certificate must be for its name; empty: any trusted one will do", "https",
+        note=_unless("https", "any trusted certificate will do, whoever shows it"),
+    ),
     *SASL,
     Key(
-        "config.providers", TEXT, "refused: values are not looked up elsewhere",
-        refuse=lambda _: "values are not looked up elsewhere; write them into the file and remove this line",
+        "ssl.enabled.protocols", LIST, "the versions of TLS to choose from", "TLSv1.2,TLSv1.3",
+        refuse=lambda names: "" if {"TLSv1.2", "TLSv1.3"} & {*names}
+        else "only TLSv1.2 and TLSv1.3 are spoken; name one of them",
+        note=lambda names: f"{', '.join(old)} is not spoken" if (old := [n for n in names if n not in ("TLSv1.2", "TLSv1.3")])
+        else "",
     ),
+    Key("ssl.cipher.suites", LIST, "the cipher suites to choose from; those of TLS 1.3 all or none"),
+    Key(
+        "ssl.engine.factory.class", TEXT, f"refused: {_JAVA_CODE}",
+        refuse=lambda name: f"{_JAVA_CODE}; name the stores by ssl.truststore.location and ssl.keystore.location" if name else "",
+    ),
+    Key(
+        "config.providers", LIST, "where ${env:NAME} and ${file:path:key} in values are looked up; both are without this line, too",
+        "env,file",
+        refuse=lambda names: f"only env and file are looked up: {', '.join(more)} is not built"
+        if (more := [name for name in names if name not in ("env", "file")]) else "",
+    ),
+    _idle("config.providers.env.class", TEXT, _JAVA_CODE),
+    _idle("config.providers.file.class", TEXT, _JAVA_CODE),
+    _idle("ssl.truststore.type", TEXT, "what a store is, its content tells"),
+    _idle("ssl.keystore.type", TEXT, "what a store is, its content tells"),
+    _idle("ssl.protocol", TEXT, "see ssl.enabled.protocols"),
+    _idle("ssl.provider", TEXT, _JAVA_CODE),
+    _idle("ssl.secure.random.implementation", TEXT, _JAVA_CODE),
+    _idle("ssl.keymanager.algorithm", TEXT, _JAVA_CODE),
+    _idle("ssl.trustmanager.algorithm", TEXT, _JAVA_CODE),
     _idle("receive.buffer.bytes", BYTES, _KERNEL, "socket.receive.buffer.bytes", "socket.buffersize", told=True),
     _idle("send.buffer.bytes", BYTES, _KERNEL, "buffer.size", told=True),
     _idle("interceptor.classes", TEXT, _JAVA_CODE, told=True),

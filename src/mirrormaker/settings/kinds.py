@@ -92,6 +92,12 @@ def _show_brokers(pairs: tuple[tuple[str, int], ...]) -> str:
 
 
 TEXT = Kind("text", lambda text, _where, _key: text, unit="text")
+LIST = Kind(
+    "names with commas between them",
+    lambda text, _where, _key: tuple(name.strip() for name in text.split(",") if name.strip()),
+    ",".join,
+    "name,…",
+)
 FLAG = _parsed("true or false", _flag, lambda value: str(value).lower())
 VERSION = _parsed("a version like 0.8.2 or 0.9.0.1", _version, lambda value: ".".join(map(str, value)), "version")
 BROKERS = Kind("host:port,host:port", addresses, _show_brokers, "host:port,…")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mirrormaker.errors import SettingError
 
+# Kafka's own pattern, for two of its providers.
+_ELSEWHERE = re.compile(r"\$\{(?P<provider>env|file):(?P<rest>(?:(?P<path>[^}]*?):)?(?P<key>[^}]*?))\}")
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -18,8 +21,14 @@ class Property:
     """One setting and where it stands."""
 
     key: str
-    value: str
+    value: str = field(repr=False)  # it may be a password
     line: int
+    written: str = field(default="", repr=False)  # what stands there, if the value was looked up elsewhere
+
+    @property
+    def shown(self) -> str:
+        """What may be said of the value: not what was looked up."""
+        return self.written or self.value
 
 
 class Properties(dict[str, Property]):
@@ -43,12 +52,36 @@ def read(path: str, option: str) -> Properties:
         raise SettingError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from error
     if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
         raise SettingError(f"{option} {path}: this is not a properties file (it holds binary data)")
-    found = Properties(path, parse(data.decode("latin-1"), path))
+    found = Properties(path, (_looked_up(line, path) for line in parse(data.decode("latin-1"), path)))
     if not found:
         raise SettingError(
             f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092"
         )
     return found
+
+
+def _looked_up(line: Property, path: str) -> Property:
+    """With ${env:NAME} and ${file:path:key} in its value replaced, as Kafka's own providers would."""
+    where = f"{path}, line {line.line}: {line.key}={line.value}"
+    value = _ELSEWHERE.sub(lambda found: _look_up(found, where), line.value)
+    return line if value == line.value else replace(line, value=value, written=line.value)
+
+
+def _look_up(found: re.Match[str], where: str) -> str:
+    provider, path, key = found["provider"], found["path"], found["key"]
+    if provider == "env":
+        if path is not None or key not in os.environ:
+            raise SettingError(f"{where}: there is no {found['rest']} in the environment")
+        return os.environ[key]
+    if path is None:
+        raise SettingError(f"{where}: this must be ${{file:path:key}}, with the key of a line in a properties file")
+    try:
+        lines = {line.key: line.value for line in parse(Path(path).read_bytes().decode("latin-1"), path)}
+    except OSError as error:
+        raise SettingError(f"{where}: {path}: {(error.strerror or str(error)).lower()}") from None
+    if key not in lines:
+        raise SettingError(f"{where}: there is no {key} in {path}")
+    return lines[key]
 
 
 def parse(text: str, path: str = "") -> Iterator[Property]:

@@ -2,12 +2,101 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
 from mirrormaker.settings.login import LoginFiles, sasl
-from mirrormaker.wire.security import Security
+from mirrormaker.wire.security import Security, Tls
+
+if TYPE_CHECKING:
+    from mirrormaker.wire.keystores import Secret
+
+_TRUST, _KEY = "ssl.truststore", "ssl.keystore"
 
 
 def security(file: File, logins: LoginFiles) -> Security:
-    """What the file says; without SASL its logins are not looked at."""
+    """What the file says; without TLS its stores are not looked at, and without SASL its logins are not."""
     protocol = file.text("security.protocol")
-    return Security(protocol, sasl=sasl(file, logins) if protocol.startswith("SASL") else None)
+    return Security(
+        protocol,
+        tls=_tls(file) if protocol.endswith("SSL") else None,
+        sasl=sasl(file, logins) if protocol.startswith("SASL") else None,
+    )
+
+
+def _tls(file: File) -> Tls:
+    from mirrormaker.wire.keystores import encrypted, pem, subject  # only who has stores needs cryptography
+    from mirrormaker.wire.tls import TlsFailed, context
+
+    own = _secret(file)
+    password = secrets.token_urlsafe() if own else ""
+    found = Tls(
+        trust=pem("CERTIFICATE", _trusted(file)),
+        chain=pem("CERTIFICATE", own.chain) if own else "",
+        key=encrypted(own.key, password) if own else "",
+        password=password,
+        subject=subject(own.chain[0]) if own else "",
+        checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
+        protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
+        ciphers=file.value("ssl.cipher.suites") or (),
+    )
+    try:
+        context(found)  # what cannot work is said now, with the file's name
+    except TlsFailed as error:
+        raise SettingError(f"{file.properties.path}: the ssl settings do not go together: {error}") from error
+    return found
+
+
+def _trusted(file: File) -> list[bytes]:
+    from mirrormaker.wire.keystores import StoreError, trusted
+
+    data, name = _content(file, _TRUST, "certificates")
+    try:
+        return trusted(data, file.text(f"{_TRUST}.password")) if name else []
+    except StoreError as error:
+        raise _refused(file, name, error, f"{_TRUST}.password") from None
+
+
+def _secret(file: File) -> Secret | None:
+    from mirrormaker.wire.keystores import StoreError, secret, secret_of_pem
+
+    data, name = _content(file, _KEY, "key")
+    if not name:
+        return None
+    passwords = file.text(f"{_KEY}.password"), file.text("ssl.key.password")
+    try:
+        if name.endswith("key"):
+            chain = file.required(f"{_KEY}.certificate.chain", "-----BEGIN CERTIFICATE-----…")
+            return secret_of_pem(data, chain.encode("latin-1"), passwords[1])
+        return secret(data, *passwords)
+    except StoreError as error:
+        raise _refused(file, name, error, f"{_KEY}.password, ssl.key.password") from None
+
+
+def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
+    """The bytes of a store, and the setting that holds or names it; "" if there is none."""
+    inline, name = f"{store}.{itself}", f"{store}.location"
+    path = file.text(name)
+    if file.text(inline):
+        if path:
+            raise SettingError(f"{file.where(inline)}: {inline} and {name} are both given; remove one of them")
+        return file.text(inline).encode("latin-1", "replace"), inline
+    if not path:
+        return b"", ""
+    try:
+        return Path(path).read_bytes(), name
+    except OSError as error:
+        raise SettingError(
+            f"{file.where(name)}: {name}={file.shown(name)}: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def _refused(file: File, name: str, error: Exception, passwords: str) -> SettingError:
+    from mirrormaker.wire.keystores import WrongPassword
+
+    what = name if not name.endswith("location") else f"{name}={file.shown(name)}"
+    hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""
+    return SettingError(f"{file.where(name)}: {what}: {error}{hint}")

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from mirrormaker.errors import PartitionError
 from mirrormaker.stream.buffer import Frame
@@ -41,6 +41,7 @@ from mirrormaker.stream.work import ZOMBIE_HORIZON
 from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest
+from mirrormaker.wire.rights import denied
 
 T = TypeVar("T")
 
@@ -236,6 +237,11 @@ class Cursor:
             except Hold:
                 await self._drain()
                 await self._wait_it_out()
+            except TopicAuthorizationFailedError as error:
+                await self._drain()
+                topic = str(error.args[0] if error.args else self.topic)
+                self.refuse(self.stops(self.offset, denied(self.stream.target.endpoint, "Read", "topic", topic)))
+                return
             except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1

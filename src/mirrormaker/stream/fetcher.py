@@ -15,6 +15,7 @@ from mirrormaker.wire import fetch, messages
 from mirrormaker.wire.batch import CorruptBatch, split
 from mirrormaker.wire.cluster import error_for, raise_for
 from mirrormaker.wire.connection import Connection, ConnectionLost
+from mirrormaker.wire.rights import TOPIC_DENIED, denied
 
 if TYPE_CHECKING:
     from mirrormaker.stream.stream import Stream
@@ -200,6 +201,10 @@ class Fetcher:
     def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
         if part.error == _OUT_OF_RANGE:
             cursor.trouble(Renumber(OUT_OF_RANGE, f"source offset {cursor.expected} is out of range"))
+        elif part.error == TOPIC_DENIED:
+            cursor.trouble(
+                cursor.stops(cursor.expected, denied(self.stream.source.endpoint, "Read", "topic", cursor.topic))
+            )
         else:
             cursor.note = f"source: {describe(error_for(part.error))}"
 

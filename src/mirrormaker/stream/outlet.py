@@ -16,6 +16,7 @@ from mirrormaker.stream.progress import Unit
 from mirrormaker.stream.resume import Again, Found
 from mirrormaker.stream.trouble import FORGOTTEN, Renumber, Split, describe
 from mirrormaker.wire.batch import Batch
+from mirrormaker.wire.rights import TOPIC_DENIED, denied
 
 if TYPE_CHECKING:
     from mirrormaker.stream.cursor import Cursor
@@ -26,7 +27,7 @@ _FORGOTTEN = 59  # brokers before 2.5, which refuse what comes next; later ones 
 _NOT_CONFIRMED = frozenset({7, 20})  # appended, but not on enough replicas in time
 # Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
 _BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
-_WHOLE_TOPIC = frozenset({17, 21, 29, 31, 43, 76})
+_WHOLE_TOPIC = frozenset({17, 21, 31, 43, 76})
 
 
 class Entry:
@@ -130,6 +131,9 @@ class Outlet:
         self.channel.failed()
         if number == _FORGOTTEN:
             cursor.trouble(Renumber(FORGOTTEN, "the target has deleted all it had from us, and with it who we are"))
+        elif number == TOPIC_DENIED:
+            why = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
+            cursor.trouble(cursor.stops(entry.first, why))
         elif number in _WHOLE_TOPIC:
             cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
         elif number not in _BAD_RECORD:

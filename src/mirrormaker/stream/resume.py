@@ -191,5 +191,5 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
     raise_for(error)
     if not found:
         raise BadFrame(f"the answer does not speak of {topic}-{partition}")
-    raise_for(found[0].error)
+    raise_for(found[0].error, topic)
     return [batch for run in split(found[0].records) if isinstance(run, Batches) for batch in run]

@@ -20,7 +20,7 @@ from mirrormaker.wire.sasl import LoginFailed, NoTicket, authenticate
 from mirrormaker.wire.security import PLAINTEXT, Sasl, Security
 
 NO_ID = bytes(16)
-_METADATA_WITHOUT_CREATING = 4  # the request's version, since 0.11
+_METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versions, since 0.11 and 2.3
 # Seconds between logins that fail, at first and at most: accounts are locked for less, and nothing gets right within one.
 _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE = 1.0, 10.0
 # Of a login's life: there must be time for a poll that is under way, and for a KDC that is away for a moment.
@@ -236,6 +236,10 @@ class Cluster:
     async def _creates_what_is_named(self) -> bool:
         """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""
         return (await self._any()).best_version(MetadataRequest) < _METADATA_WITHOUT_CREATING
+
+    async def tells_rights(self) -> bool:
+        """Can brokers be asked what this client may do? Since Kafka 2.3."""
+        return (await self._any()).best_version(MetadataRequest) >= _METADATA_WITH_RIGHTS
 
     async def knows(self, message: type[ApiMessage]) -> bool:
         """Do the cluster's brokers, as far as any one of them tells, know a request?"""

@@ -308,7 +308,7 @@ class Connection:
                 self._broke(error)
                 return
             if count == 0:
-                self.close(ConnectionLost(f"{self} closed the connection"))
+                self._broke(None)
                 return
             self.bytes_in += count
             if frame is None:
@@ -327,11 +327,15 @@ class Connection:
         if self._tls is not None and self._tls.pending:
             self._loop.call_soon(self._readable)
 
-    def _broke(self, error: OSError) -> None:
+    def _broke(self, error: OSError | None) -> None:
+        """The other side hung up, or worse. What TLS 1.3 has against a client comes only now, if it comes at all."""
         if self._tls is not None and isinstance(error, ssl.SSLError):
             self.close(AuthenticationFailed(f"{self}: {self._tls.reason(error)}"))
+        elif self._tls is not None and not self.bytes_in:
+            said = f"it hangs up after the TLS handshake: {self._tls.hint}"
+            self.close(AuthenticationFailed(f"{self}: {said}"))
         else:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} closed the connection"))
 
     def _wake_me_for(self, size: int) -> None:
         """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""

@@ -15,7 +15,7 @@ from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from mirrormaker.wire.connection import Connection, ConnectionLost
+from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost
 
 Versions = dict[int, tuple[int, int]]  # of each request, by its key: oldest and newest
 
@@ -57,7 +57,7 @@ async def ask(connection: Connection, open_another: Callable[[], Awaitable[Conne
             if not answer.done() and await _answers(open_another, ListGroupsRequest()):
                 connection.close()
                 return KAFKA_0_9
-        elif answer.done() and isinstance(answer.exception(), ConnectionLost) and await _is_0_8(open_another):
+        elif answer.done() and _hung_up(answer.exception()) and await _is_0_8(open_another):
             return KAFKA_0_8_2
         return _table(await answer)
     finally:
@@ -66,6 +66,11 @@ async def ask(connection: Connection, open_another: Callable[[], Awaitable[Conne
 
 def _table(answer: Any) -> Versions:
     return {v.api_key: (v.min_version, v.max_version) for v in answer.api_keys}
+
+
+def _hung_up(error: BaseException | None) -> bool:
+    """As 0.8.2 does, which has no reasons of its own to turn somebody away."""
+    return isinstance(error, ConnectionLost) and not isinstance(error, AuthenticationFailed)
 
 
 async def _is_0_8(open_another: Callable[[], Awaitable[Connection]]) -> bool:

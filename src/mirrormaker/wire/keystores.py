@@ -105,12 +105,19 @@ def encrypted(key: bytes, password: str) -> str:
 
 
 def _ends(certificate: bytes) -> datetime:
-    return load_der_x509_certificate(certificate).not_valid_after_utc
+    return _parsed(certificate).not_valid_after_utc
+
+
+def _parsed(certificate: bytes) -> Certificate:
+    try:
+        return load_der_x509_certificate(certificate)
+    except ValueError:
+        raise StoreError("a certificate in it is damaged") from None
 
 
 def subject(certificate: bytes) -> str:
     """Whose certificate it is, as Kafka names its principal."""
-    return load_der_x509_certificate(certificate).subject.rfc4514_string()
+    return _parsed(certificate).subject.rfc4514_string()
 
 
 # -- PEM

@@ -78,8 +78,10 @@ class Security:
 
     @property
     def principal(self) -> str:
-        """As whom the brokers know this client, if that can be told from here."""
-        return f"User:{self.tls.subject}" if self.protocol == "SSL" and self.tls and self.tls.subject else ""
+        """As whom the brokers know this client, unless they have rules of their own; "" if it cannot be told."""
+        if self.protocol.startswith("SASL"):
+            return ""
+        return f"User:{self.tls.subject}" if self.tls and self.tls.subject else "User:ANONYMOUS"
 
 
 PLAINTEXT = Security()

@@ -122,7 +122,7 @@ class TlsLayer:
         name = (error.reason or "").upper()
         alert = name.partition("ALERT_")[2].lower().replace("_", " ")
         if name == "WRONG_VERSION_NUMBER":
-            return "it does not answer in TLS: name a listener that speaks it, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+            return f"it does not answer in TLS; {_IN_THE_CLEAR}"
         if alert in _ABOUT_US:
             return self._refused(alert)
         if "protocol version" in alert or "PROTOCOL" in name:
@@ -154,6 +154,13 @@ class TlsLayer:
             f"it refuses the certificate of {self._tls.subject} ({alert}): whoever signed it must be in the broker's truststore,"
             " and it must be valid and made for clients"
         )
+
+    @property
+    def hint(self) -> str:
+        """What a broker may have against us that says nothing."""
+        if not self._tls.chain:
+            return "it may want a client certificate; ssl.keystore.location would name a store with one"
+        return f"it may not take the certificate of {self._tls.subject} (ssl.keystore.location); its log tells"
 
 
 _EXPIRED = (9, 10)  # not yet, no longer
