@@ -231,7 +231,13 @@ class Cluster:
 
     async def _describe(self, names: list[str] | None, create: bool) -> Any:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        try:
+            return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        except ConnectionLost as error:
+            if self.brokers or self.endpoint.security.sasl is not None or type(error) is not ConnectionLost:
+                raise
+            hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
+            raise ConnectionLost(f"{error}; {hint}") from error
 
     async def _creates_what_is_named(self) -> bool:
         """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""

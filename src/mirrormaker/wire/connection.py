@@ -175,7 +175,7 @@ class Connection:
             self._waiting.append((_BARE, 0, answered))
         else:
             future.set_result(memoryview(b""))
-        self._write([_INT.pack(len(token)), token], len(token) + 4)
+        self._queue([_INT.pack(len(token)), token], len(token) + 4)
         return future
 
     # -- requests
@@ -192,8 +192,10 @@ class Connection:
         header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
         # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
         self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
-        framed: Sequence[Part] = [header, *parts]
-        size += 4
+        self._queue([header, *parts], size + 4)
+
+    def _queue(self, framed: Sequence[Part], size: int) -> None:
+        """A whole frame, sealed if there is TLS, behind what waits already."""
         if self._tls is not None:
             framed = self._tls.sealed(framed)
             size = sum(map(len, framed))

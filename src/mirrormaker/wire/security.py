@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -29,6 +30,10 @@ class Password:
     def __str__(self) -> str:
         return f"user {self.user}"
 
+    @property
+    def principal_name(self) -> str:
+        return f"User:{self.user}"
+
 
 @dataclass(frozen=True)
 class Kerberos:
@@ -44,6 +49,11 @@ class Kerberos:
     def __str__(self) -> str:
         return f"principal {self.principal}" if self.principal else "whoever has the ticket cache"
 
+    @property
+    def principal_name(self) -> str:
+        """By the brokers' default rule: what stands before the first / or @."""
+        return f"User:{re.split('[/@]', self.principal)[0]}" if self.principal else ""
+
 
 @dataclass(frozen=True)
 class Client:
@@ -57,6 +67,10 @@ class Client:
 
     def __str__(self) -> str:
         return f"client {self.id}"
+
+    @property
+    def principal_name(self) -> str:
+        return ""  # stands in the token, under a name that the brokers choose
 
 
 @dataclass(frozen=True)
@@ -79,8 +93,8 @@ class Security:
     @property
     def principal(self) -> str:
         """As whom the brokers know this client, unless they have rules of their own; "" if it cannot be told."""
-        if self.protocol.startswith("SASL"):
-            return ""
+        if self.sasl is not None:
+            return self.sasl.login.principal_name
         return f"User:{self.tls.subject}" if self.tls and self.tls.subject else "User:ANONYMOUS"
 
 
