@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java
+.PHONY: demo test lint bench bench-quick faults clean setup java kerberos
 .DEFAULT_GOAL := help
 
 help:
@@ -39,7 +39,11 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test: setup lint
+# Only the tests need a KDC; where there cannot be one, they say so and are skipped.
+kerberos: $(READY)
+	@sh scripts/kerberos.sh $(VENV)
+
+test: setup kerberos lint
 	$(VENV)/bin/pytest $(ARGS)
 
 bench: setup

@@ -108,10 +108,16 @@ def test_hdinsight_finds_its_source_through_zookeeper() -> None:
     assert target("hdinsight").codec == 0
 
 
-@pytest.mark.parametrize("name", ["kerberos-consumer", "kerberos-producer", "ssl-consumer"])
-def test_secured_clusters_are_refused_without_a_word_of_the_password(name: str) -> None:
+@pytest.mark.parametrize("name", ["kerberos-consumer", "kerberos-producer"])
+def test_kerberos_without_a_login_configuration_says_how_to_name_one(name: str) -> None:
     said = refusal(name)
-    assert "TLS and SASL are not built yet" in said
+    assert "security.protocol=SASL_PLAINTEXT needs a login" in said
+    assert "--jaas.config FILE" in said
+
+
+def test_stores_that_are_not_there_are_named_without_a_word_of_the_password() -> None:
+    said = refusal("ssl-consumer")
+    assert "no such file or directory" in said
     assert "test1234" not in said
 
 

@@ -15,7 +15,7 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.wire import eras
-from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost, Lease
+from mirrormaker.wire.connection import CLOSED, AuthenticationFailed, Connection, ConnectionLost, Lease
 from mirrormaker.wire.sasl import LoginFailed, NoTicket, authenticate
 from mirrormaker.wire.security import PLAINTEXT, Sasl, Security
 
@@ -234,7 +234,7 @@ class Cluster:
         try:
             return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
         except ConnectionLost as error:
-            if self.brokers or self.endpoint.security.sasl is not None or type(error) is not ConnectionLost:
+            if self.brokers or self.endpoint.security.sasl or not str(error).endswith(CLOSED):
                 raise
             hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
             raise ConnectionLost(f"{error}; {hint}") from error

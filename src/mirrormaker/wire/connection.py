@@ -34,6 +34,7 @@ _LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _TLS_ALERTS = range(0x150300, 0x150305)  # how an answer to plain text begins where TLS is spoken
 _READS_IN_A_ROW = 8  # then the other connections get their turn
+CLOSED = "closed the connection"
 _BARE = -1  # in place of a correlation id: a frame that is nothing but a token
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
 
@@ -337,7 +338,7 @@ class Connection:
             said = f"it hangs up after the TLS handshake: {self._tls.hint}"
             self.close(AuthenticationFailed(f"{self}: {said}"))
         else:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} closed the connection"))
+            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} {CLOSED}"))
 
     def _wake_me_for(self, size: int) -> None:
         """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
