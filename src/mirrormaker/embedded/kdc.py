@@ -127,7 +127,12 @@ class Kdc:
     def add(self, principal: str, *, life: str = "") -> Path:
         """A new principal, and the keytab that holds its key; `life` is that of its tickets ("20 seconds")."""
         keytab = self.directory / f"{principal.replace('/', '_')}.keytab"
-        self._admin("addprinc", "-randkey", *(["-maxlife", life] if life else []), f"{principal}@{self.realm}")
+        how = [
+            "-randkey",
+            "+requires_preauth",
+            *(["-maxlife", life] if life else []),
+        ]  # as everywhere: or clocks do not matter
+        self._admin("addprinc", *how, f"{principal}@{self.realm}")
         self._admin("ktadd", "-k", str(keytab), f"{principal}@{self.realm}")
         return keytab
 

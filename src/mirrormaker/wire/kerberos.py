@@ -37,7 +37,7 @@ _ADVICE = (
     (r"Cannot (find KDC|resolve network address)", "krb5.conf names no KDC for this realm: --krb5.config FILE"),
     (r"Decrypt integrity|Preauthentication failed|[Pp]assword incorrect",
      "the KDC has another key by now: write the keytab anew (kadmin: ktadd)"),
-    (r"[Cc]lock skew", "this machine's clock and the KDC's differ by more than 5 minutes: set them by NTP"),
+    (r"[Cc]lock skew|not yet valid", "this machine's clock and the KDC's differ by more than 5 minutes: set them by NTP"),
     (r"expired", "the ticket is too old: run kinit, or better use a keytab (useKeyTab=true)"),
     (r"[Nn]o [Cc]redentials cache|No Kerberos credentials|Credentials cache",
      "there is no ticket: run kinit, or better use a keytab (useKeyTab=true)"),
