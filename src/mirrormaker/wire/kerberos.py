@@ -27,6 +27,8 @@ _LOCKED_FOR = 4.0  # seconds that another login of the same principal is waited 
 # While one login fills its ticket cache, others would find it empty.
 _locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
+_CLOCKS = "this machine's clock and the KDC's differ by more than 5 minutes: set them by NTP"
+_NEW_TICKET = "there is no ticket that counts: run kinit, or better use a keytab (useKeyTab=true)"
 # What libkrb5 says, and what to do about it.
 _ADVICE = (
     (r"Client .* not found in Kerberos database", "the KDC does not know the principal: is it spelt as in kadmin's list?"),
@@ -37,10 +39,9 @@ _ADVICE = (
     (r"Cannot (find KDC|resolve network address)", "krb5.conf names no KDC for this realm: --krb5.config FILE"),
     (r"Decrypt integrity|Preauthentication failed|[Pp]assword incorrect",
      "the KDC has another key by now: write the keytab anew (kadmin: ktadd)"),
-    (r"[Cc]lock skew|not yet valid", "this machine's clock and the KDC's differ by more than 5 minutes: set them by NTP"),
-    (r"expired", "the ticket is too old: run kinit, or better use a keytab (useKeyTab=true)"),
-    (r"[Nn]o [Cc]redentials cache|No Kerberos credentials|Credentials cache",
-     "there is no ticket: run kinit, or better use a keytab (useKeyTab=true)"),
+    (r"[Cc]lock skew|not yet valid", _CLOCKS),
+    (r"expired", _NEW_TICKET),
+    (r"[Nn]o [Cc]redentials cache|No Kerberos credentials|Credentials cache", _NEW_TICKET),
     (r"revoked|locked", "the KDC has locked the principal"),
 )  # fmt: skip
 
@@ -65,7 +66,7 @@ def gssapi_exchange(login: Kerberos, host: str) -> Exchange:
         layers = context.unwrap((yield token)).message
         answer: bytes = context.wrap(bytes([_NO_LAYER]) + layers[1:4] + login.principal.encode(), False).message
     except library.exceptions.GSSError as error:
-        raise LoginError(_explained(error, library)) from None
+        raise LoginError(_explained(error, library, is_new=bool(login.keytab))) from None
     return answer
 
 
@@ -136,10 +137,11 @@ def _named(host: str) -> str:
         return host
 
 
-def _explained(error: Any, library: Any) -> str:
-    """libkrb5's own words without GSSAPI's around them, and the way out."""
+def _explained(error: Any, library: Any, *, is_new: bool) -> str:
+    """libkrb5's own words without GSSAPI's around them, and the way out; a new ticket cannot be too old, unless clocks differ."""
     words = " ".join(error.get_all_statuses(error.min_code, False)) if error.min_code else str(error)
     if isinstance(error, library.exceptions.ExpiredCredentialsError):
         words = "the ticket has expired"
     advice = next((text for pattern, text in _ADVICE if re.search(pattern, words)), "")
+    advice = _CLOCKS if is_new and advice == _NEW_TICKET else advice
     return f"{words}: {advice}" if advice else words
