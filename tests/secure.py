@@ -23,7 +23,9 @@ def needs_kerberos() -> None:
     pytest.importorskip("gssapi", reason="the Python package gssapi is not installed: scripts/kerberos.sh")
 
 
-def secure_cluster(name: str, realm: kdc.Kdc, settings: dict[str, str]) -> Cluster:
+def secure_cluster(
+    name: str, realm: kdc.Kdc, settings: dict[str, str], listeners: dict[str, str] | None = None
+) -> Cluster:
     """Listener KRB asks for a ticket, WORDS for a password or a token; whoever comes through the plain one may do all."""
     keytab = realm.directory / "kafka_localhost.keytab"
     if not keytab.exists():
@@ -31,7 +33,7 @@ def secure_cluster(name: str, realm: kdc.Kdc, settings: dict[str, str]) -> Clust
     words = "listener.name.words"
     return Cluster(
         name=name,
-        listeners={"KRB": "SASL_PLAINTEXT", "WORDS": "SASL_PLAINTEXT"},
+        listeners={"KRB": "SASL_PLAINTEXT", "WORDS": "SASL_PLAINTEXT", **(listeners or {})},
         java=[f"-Djava.security.krb5.conf={realm.config}"],
         settings={
             "auto.create.topics.enable": "false",
