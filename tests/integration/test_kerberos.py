@@ -1,4 +1,4 @@
-"""Whole mirrors between clusters that ask for a login: the steps that documents print, two principals, a kill, no secret anywhere."""
+"""Whole mirrors between clusters that ask for a login: the steps that documents print, two principals, a kill, no secret shown."""
 
 from __future__ import annotations
 

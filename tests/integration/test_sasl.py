@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -158,7 +158,7 @@ def _token_server() -> Iterator[str]:
         server.server_close()
 
 
-def _part(part: dict[str, object]) -> str:
+def _part(part: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
 
 
@@ -319,7 +319,7 @@ def test_busy_connections_stay_and_lose_no_answer(stage: Stage) -> None:
         client.close()
         return answers
 
-    async def both() -> list[int]:
+    async def both() -> tuple[int, int]:
         return await asyncio.gather(ask("KRB", stage.ours), ask("WORDS", words("SCRAM-SHA-256")))
 
     logins = "Successfully authenticated client"

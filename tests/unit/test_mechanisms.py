@@ -6,18 +6,20 @@ import base64
 import hashlib
 import hmac
 import json
+import secrets
 import threading
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
 import pytest
 
-from mirrormaker.wire import mechanisms
 from mirrormaker.wire.connection import Connection, ConnectionLost
 from mirrormaker.wire.mechanisms import LoginError, oauthbearer, plain, scram
 from mirrormaker.wire.security import Client, Password
-from tests.unit.test_connection import Reader, Writer, connected, correlation_of, frame, hear, run
+from tests.unit.test_connection import connected, correlation_of, frame, hear, run
 
 HUSH = "h0nest-hush"
 
@@ -40,7 +42,7 @@ def test_plain_says_name_and_password() -> None:
 
 def test_scram_says_what_the_rfc_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 7677, section 3."""
-    monkeypatch.setattr(mechanisms.secrets, "token_urlsafe", lambda _: "rOprNGfwEbeRWgbNEkqO")
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda _: "rOprNGfwEbeRWgbNEkqO")
     exchange = scram(Password("user", "pencil"), "sha256")
     assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     offer = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
