@@ -8,7 +8,7 @@ import subprocess
 import sysconfig
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -65,7 +65,7 @@ class Job:
     target: str
     directory: Path
     name: str
-    security: Mapping[str, str]
+    security: Mapping[str, str] = field(default_factory=dict)
     """What a client's file needs for TLS, if it is to be used."""
 
     @classmethod

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -127,6 +127,70 @@ def test_five_old_clusters_are_emptied_into_one_of_today_though_the_mirror_is_ki
         assert (version in TOLD) is all(row.timestamp == -1 for row in flat(there)), "formats 1 and 2 have times"
     loose = sorted(row.value or b"" for row in flat(read(target, topic("0.8.2.2"))) if b"lz4-" in (row.value or b""))
     assert loose == sorted(b"lz4-%d" % number for number in range(50))
+
+
+def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
+    source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
+) -> None:
+    """At least once, without headers and timestamps; a topic that the target makes itself has one partition."""
+    old = sources["0.9.0.1"]
+    source.create_topic(topic_name, partitions=3)
+    for codec in (None, "gzip", "snappy", "lz4", "zstd"):
+        producer = KafkaProducer(bootstrap_servers=source.bootstrap, compression_type=codec, linger_ms=20)
+        for number in range(60):
+            value = b"%s-%d" % ((codec or "none").encode(), number)
+            producer.send(topic_name, value, b"key-%d" % (number % 5), headers=[("h", b"x")])
+        producer.flush()
+        producer.close()
+    mirror = MirrorProcess(
+        tmp_path, source.bootstrap, old.bootstrap, "--whitelist", topic_name, "--exit.when.caught.up", group=topic_name
+    )
+    with mirror:
+        assert mirror.wait() == 0, mirror.text
+    assert "guarantee  at least once (the target is older than Kafka 0.11" in mirror.text
+    consumer = KafkaConsumer(bootstrap_servers=old.bootstrap, api_version=TOLD["0.9.0.1"])
+    where = TopicPartition(topic_name, 0)
+    consumer.assign([where])
+    consumer.seek_to_beginning(where)
+    there: list[tuple[bytes, bytes]] = []
+    while consumer.position(where) < consumer.end_offsets([where])[where]:
+        there += [(record.key, record.value) for batch in consumer.poll(500).values() for record in batch]
+    consumer.close()
+    written = [(row.key, row.value) for row in flat(read(source, topic_name))]
+    assert sorted(there) == sorted(written)
+    for key in {key for key, _ in written}:
+        assert [v for k, v in there if k == key] == [v for k, v in written if k == key]
+
+
+def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
+    source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Brokers before 2.5 forget who wrote what retention has removed, and then refuse the next number."""
+    old = sources["2.0.1"]
+    source.create_topic(topic_name, partitions=1)
+    mirror = MirrorProcess(tmp_path, source.bootstrap, old.bootstrap, "--whitelist", topic_name, group=topic_name)
+    with mirror:
+        send(source, topic_name, 0, 200)
+        mirror.wait_until(lambda: [len(rows) for rows in read(old, topic_name).values()] == [200])
+        admin = KafkaAdminClient(bootstrap_servers=[old.bootstrap])
+        admin.delete_records({TopicPartition(topic_name, 0): 200})
+        admin.close()
+        assert read(old, topic_name) == {0: []}
+        send(source, topic_name, 200, 300)
+        mirror.wait_until(lambda: len(read(old, topic_name)[0]) == 100)
+        send(source, topic_name, 300, 400)
+        mirror.wait_until(lambda: len(read(old, topic_name)[0]) >= 200)
+        assert mirror.stop() == 0, mirror.text
+    assert [row.value for row in read(old, topic_name)[0]] == [b"%d" % number for number in range(200, 400)]
+    assert "the target has deleted all it had from us" in mirror.text
+
+
+def send(cluster: Cluster, topic: str, start: int, stop: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+    for number in range(start, stop):
+        producer.send(topic, b"%d" % number)
+    producer.flush()
+    producer.close()
 
 
 def flat(found: dict[int, list[Read]]) -> list[Read]:

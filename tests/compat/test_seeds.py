@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrormaker.embedded.certificates import Authority
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
@@ -115,9 +116,24 @@ def test_kerberos_without_a_login_configuration_says_how_to_name_one(name: str) 
     assert "--jaas.config FILE" in said
 
 
-def test_stores_that_are_not_there_are_named_without_a_word_of_the_password() -> None:
+def test_the_printed_tls_consumer_is_understood(tmp_path: Path) -> None:
+    """Two JKS stores, made as the documents tell, at the place that they name."""
+    authority = Authority(tmp_path)
+    text = (HERE / "seeds" / "ssl-consumer.properties").read_text()
+    assert text.count("test1234") == 3
+    trust, keys_of = authority.truststore("test1234"), authority.issue("client").jks("test1234", "test1234")
+    text = text.replace("/var/private/ssl/kafka.client.truststore.jks", str(trust))
+    text = text.replace("/var/private/ssl/kafka.client.keystore.jks", str(keys_of))
+    (tmp_path / "consumer").write_text(text)
+    found = source_settings(read(str(tmp_path / "consumer"), "--consumer.config"))
+    assert found.endpoint.security.principal == "User:CN=client,O=test"
+    assert found.notes == ()
+    assert "test1234" not in repr(found)
+
+
+def test_a_store_that_is_not_there_is_named_without_a_word_of_the_password() -> None:
     said = refusal("ssl-consumer")
-    assert "no such file or directory" in said
+    assert "ssl.keystore.location=/var/private/ssl/kafka.client.keystore.jks: no such file or directory" in said
     assert "test1234" not in said
 
 

@@ -7,11 +7,14 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from mirrormaker.embedded import Cluster
 from tests.integration.test_mirror import wait_until_equal
 from tests.mirror_process import MirrorProcess
+
+pytestmark = pytest.mark.alone
 
 SECONDS = 16.0
 GAP = 0.5  # seconds of flow that a changed plan may cost

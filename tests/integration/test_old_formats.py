@@ -19,13 +19,12 @@ def old_source() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("there", [2, 3], ids=["same partitions", "by key"])
 def test_messages_of_formats_0_1_and_2_in_one_topic_are_mirrored(
-    old_source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, there: int
+    old_source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """The topic is updated twice, as clusters were."""
+    """The topic is updated twice, as clusters were; its records go by key."""
     old_source.create_topic(topic_name, partitions=2, config={"message.format.version": "0.9.0"})
-    target.create_topic(topic_name, partitions=there)
+    target.create_topic(topic_name, partitions=3)
     number = 0
     for version in ("0.9.0", "0.10.2", "2.0"):
         change = f"message.format.version={version}"

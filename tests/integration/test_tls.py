@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from examples import tls_consumer, tls_producer
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.acls import AUTHORIZER, grant, revoke
@@ -340,6 +341,24 @@ def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(sta
     finally:
         grant(stage.source, READER, *right)
     assert f"{READER} the right to DescribeConfigs on topic {TOPIC}" in said
+
+
+# -- the examples
+
+
+def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.source.create_topic(tls_producer.TOPIC)
+    for right in (
+        ("Write", "topic", tls_producer.TOPIC),
+        ("Read", "topic", tls_producer.TOPIC),
+        ("Read", "group", "my-group"),
+    ):
+        grant(stage.source, WRITER, *right)
+    files = (stage.source.address("MTLS"), str(stage.authority.pem), str(stage.writer.pem))
+    tls_producer.main(*files)
+    assert capsys.readouterr().out.count("sent message to topic:test-topic partition:0 offset:") == 100
+    tls_consumer.main(*files, idle_ms=5000)
+    assert capsys.readouterr().out.count("received topic=test-topic") == 100
 
 
 # -- the whole way

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
-from mirrormaker.wire.connection import Connection, ConnectionLost, Lease, UnsupportedRequest
+from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost, Lease, UnsupportedRequest
 
 Talk = Callable[[Reader, Writer], Awaitable[None]]
 
@@ -306,7 +306,7 @@ def test_an_answer_that_nobody_waits_for_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [struct.pack(">i", -1), struct.pack(">i", 3), struct.pack(">i", 1001), b"HTTP/1.1 400 Bad Request", b"\x15\3\3\0"]
+    "said", [struct.pack(">i", -1), struct.pack(">i", 3), struct.pack(">i", 1001), b"HTTP/1.1 400 Bad Request"]
 )  # fmt: skip
 def test_a_frame_of_an_impossible_size_ends_the_connection_and_hints_at_the_cause(said: bytes) -> None:
     async def stranger(reader: Reader, writer: Writer) -> None:
@@ -317,6 +317,20 @@ def test_a_frame_of_an_impossible_size_ends_the_connection_and_hints_at_the_caus
     async def test() -> None:
         async with connected(stranger, max_frame=1000) as connection:
             with pytest.raises(ConnectionLost, match=r"frame of -?\d+ bytes: is that a Kafka broker, without TLS\?"):
+                await connection.request(1, 4, False, [])
+
+    run(test())
+
+
+def test_an_alert_in_place_of_an_answer_means_that_tls_is_spoken_there() -> None:
+    async def secured(reader: Reader, writer: Writer) -> None:
+        await hear(reader)
+        writer.write(b"\x15\3\3\0\2\2\x50")
+        await silence(reader, writer)
+
+    async def test() -> None:
+        async with connected(secured) as connection:
+            with pytest.raises(AuthenticationFailed, match=r"it speaks TLS: .* security\.protocol to SSL or SASL_SSL"):
                 await connection.request(1, 4, False, [])
 
     run(test())

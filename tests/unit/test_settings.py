@@ -448,7 +448,13 @@ def test_what_changes_nothing_is_not_spoken_of(line: str, side: str) -> None:
     ("line", "side", "words"),
     [
         ("exclude.internal.topics=false", "source", "internal topics belong to their own cluster"),
-        ("config.providers=file", "source", "values are not looked up elsewhere"),
+        ("config.providers=env,vault", "source", "only env and file are looked up: vault is not built"),
+        (
+            "ssl.engine.factory.class=x.Y",
+            "target",
+            "Java classes are not run; name the stores by ssl.truststore.location",
+        ),
+        ("ssl.enabled.protocols=TLSv1,TLSv1.1", "source", "only TLSv1.2 and TLSv1.3 are spoken"),
         ("mirror.topics.whitelist=a\nmirror.topics.blacklist=b", "source", "contradict each other"),
         ("broker.version=new", "target", "this must be a version like 0.8.2"),
         ("broker.version=8", "source", "this must be a version like 0.8.2"),

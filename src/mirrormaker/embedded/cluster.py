@@ -38,6 +38,7 @@ class Cluster:
         heap: str = "512m",
         quick: bool = True,
         detour: bool = False,
+        chroot: str = "",
         listeners: Mapping[str, str] | None = None,
         java: Sequence[str] = (),
     ) -> None:
@@ -45,8 +46,9 @@ class Cluster:
 
         `settings` go to every server on top of ours. Without a `directory` the data is temporary. `quick` starts
         sooner and computes slower: turn it off to measure. With `detour` each broker has a second listener, whose
-        clients are told to come through the ports in `detours`, where a proxy is to listen. `listeners` are further
-        ones at localhost, each with its security protocol; what it needs (`listener.name.<name>.…`) is for `settings`.
+        clients are told to come through the ports in `detours`, where a proxy is to listen. `chroot` is where in
+        ZooKeeper the cluster lives, for versions that have one. `listeners` are further ones at localhost, each with its
+        security protocol; what it needs (`listener.name.<name>.…`) is for `settings`.
         `java` are further options of the brokers' Java.
         """
         if not 1 <= brokers <= 3:
@@ -57,7 +59,7 @@ class Cluster:
         self.brokers: list[Broker] = []
         self.detours: dict[int, int] = {}  # the port that clients are told, and the one that the broker listens on
         self.zookeeper: str | None = None
-        self._count, self._detour = brokers, detour
+        self._count, self._detour, self._chroot = brokers, detour, chroot
         self._listeners = dict(listeners or {})
         self._ports: dict[str, list[int]] = {}  # of the listeners, broker by broker
         self._settings = dict(settings or {})
@@ -178,7 +180,7 @@ class Cluster:
 
     def _prepare_zookeeper(self) -> None:
         port = free_port()
-        self.zookeeper = f"127.0.0.1:{port}"
+        self.zookeeper = f"127.0.0.1:{port}{self._chroot}"
         file = layout.write(self.directory / "zookeeper.properties", layout.zookeeper(self.directory, port))
         self._others = [self._server("zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)]
         common = layout.broker(self.version, self._count)

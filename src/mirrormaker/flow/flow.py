@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import rows
+from mirrormaker.flow.lookup import Lookup, OldGroup
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
@@ -42,7 +43,7 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
-from mirrormaker.wire.cluster import Cluster
+from mirrormaker.wire.cluster import Cluster, Topic
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import LATEST, list_offsets
@@ -56,6 +57,7 @@ _STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeou
 _EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
 _LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
 _COMMIT_AGAIN = 3600.0  # seconds until what does not move is committed once more: old brokers forget after a day
+_TELL_EVERY = 10.0  # seconds between two writes to ZooKeeper, where that is asked for
 _SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
 _LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
 
@@ -99,6 +101,11 @@ class Flow:
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
+        self.lookup = (
+            Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path) if settings.zookeeper else None
+        )
+        self._told: dict[Key, int] = {}  # offsets that ZooKeeper has from us
+        self.old_group: OldGroup | ClusterError = OldGroup()
         self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
@@ -119,22 +126,42 @@ class Flow:
 
     async def connect(self) -> None:
         """Reach both clusters; nothing else is started before that."""
-        for which, cluster, path in (
-            ("source", self.source, self.settings.path),
-            ("target", self.target, self.wiring.target.path),
+        await self._ask_zookeeper()
+        for which, cluster, settings in (
+            ("source", self.source, self.settings),
+            ("target", self.target, self.wiring.target),
         ):
+            path, named = settings.path, settings.endpoint.bootstrap
             try:
                 await cluster.refresh()
             except LoginFailed as error:
                 raise ClusterError(f"the {which} cluster does not let us in: {error}") from error
             except OSError as error:
-                raise ClusterError(
-                    f"the {which} cluster cannot be reached: {error} (bootstrap.servers in {path})"
-                ) from error
+                key = "bootstrap.servers" if named else "found through zookeeper.connect"
+                raise ClusterError(f"the {which} cluster cannot be reached: {error} ({key} in {path})") from error
         await self._read_expiration()
         self.is_exact = await self.target.knows(InitProducerIdRequest)
         if not await self.source.knows(JoinGroupRequest):
             self.membership = self._member(Alone)
+
+    async def _ask_zookeeper(self) -> None:
+        """For brokers, where a file names none; and for what an old consumer of the group has left."""
+        target = self.wiring.target
+        if not target.endpoint.bootstrap:
+            lookup = Lookup(target.zookeeper, target.zookeeper_timeout, target.path)
+            found = await lookup.brokers(target.endpoint.security.protocol)
+            self.target.endpoint = replace(target.endpoint, bootstrap=found)
+        if self.lookup is None:
+            return
+        if not self.settings.endpoint.bootstrap:
+            found = await self.lookup.brokers(self.settings.endpoint.security.protocol)
+            self.source.endpoint = replace(self.settings.endpoint, bootstrap=found)
+        try:
+            self.old_group = await self.lookup.group(self.settings.group_id)
+        except ClusterError as error:
+            if not self.settings.endpoint.bootstrap:
+                raise
+            self.old_group = error  # it matters only if Kafka knows nothing of the group
 
     def _member(self, kind: type[Membership]) -> Membership:
         return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
@@ -149,6 +176,8 @@ class Flow:
             self.start(self._keep_looking())
             self.start(self._keep_committing())
             self.start(self._keep_house())
+            if self.lookup is not None and self.settings.tells_zookeeper:
+                self.start(self._keep_telling(self.lookup))
             await self._until(self.ready.wait())
             self.start(self._keep_an_epoch())
             await self._until(self._stop.wait())
@@ -213,7 +242,7 @@ class Flow:
         chosen = await self.rights.sift(chosen, must=not self.ready.is_set())
         self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
         grow = {h.position.topic for h in self.roster if not h.stopped and self.numbers.was_equal(h.position)}
-        for line in await ensure(self.source, self.target, chosen, grow):
+        for line in await self.ensure(chosen, grow):
             self.say(line)
         self.numbers.see_to_partitions()
         self.membership.subscribe(t.name for t in chosen)
@@ -222,6 +251,10 @@ class Flow:
             self.membership.rebalance()
         self._counts = counts
         self.taking.try_refused_again()
+
+    async def ensure(self, topics: list[Topic], grow: set[str]) -> list[str]:
+        """The topics on the target; with the settings that they have on the source, as far as anyone tells them."""
+        return await ensure(self.source, self.target, topics, grow, self.lookup.topic_settings if self.lookup else None)
 
     async def _keep_looking(self) -> None:
         pause, said = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000), ""
@@ -397,6 +430,26 @@ class Flow:
             self._is_current(holding) and holding.position.key in self.membership.seat.has_to_go
         )
 
+    async def _keep_telling(self, lookup: Lookup) -> None:
+        """ZooKeeper has the offsets too, a little later: for consumers and tools that look there."""
+        said = ""
+        while True:
+            await asyncio.sleep(_TELL_EVERY)
+            try:
+                await self._tell(lookup)
+                said = ""
+            except ClusterError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.say(f"offsets are not written to ZooKeeper at the moment: {said}")
+
+    async def _tell(self, lookup: Lookup) -> None:
+        offsets = {h.position.key: h.committed.offset for h in self.roster if h.committed and self.owns(h)}
+        moved = {key: offset for key, offset in offsets.items() if self._told.get(key) != offset}
+        if moved:
+            await lookup.write(self.settings.group_id, moved)
+            self._told |= moved
+
     # -- the epoch
 
     async def _keep_an_epoch(self) -> None:
@@ -422,8 +475,8 @@ class Flow:
             epoch=number,
             desk=self.wiring.desk.address,
             secret=self.wiring.desk.secret,
-            source=settings.endpoint,
-            target=target.endpoint,
+            source=self.source.endpoint,
+            target=self.target.endpoint,
             read_committed=settings.read_committed,
             acks=target.acks,
             max_in_flight=target.max_in_flight,
@@ -456,6 +509,9 @@ class Flow:
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
             with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self._commit(), 3)
+            if self.lookup is not None and self.settings.tells_zookeeper:
+                with contextlib.suppress(asyncio.TimeoutError, MirrorError):
+                    await asyncio.wait_for(self._tell(self.lookup), 3)
             with contextlib.suppress(*PASSING, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):

@@ -124,7 +124,7 @@ class Mirror:
                     await self.flows[number].run()
                     return
                 except _OUTSIDE as error:
-                    failure = ClusterError(f"{self.sources[number].endpoint}: {describe(error)}")
+                    failure = ClusterError(f"{self._name(number)}: {describe(error)}")
                 except MirrorError as error:
                     failure = error
                 if self._is_the_end(failure, self.flows[number]):
@@ -145,9 +145,13 @@ class Mirror:
                 await self.flows[number].connect()
                 failure = None
                 if self._troubles.pop(number, None):
-                    self.display.say(f"{self.sources[number].endpoint} is there again")
+                    self.display.say(f"{self._name(number)} is there again")
             except ClusterError as error:
                 failure = error
+
+    def _name(self, number: int) -> str:
+        """Of a source: its brokers, or where they are looked up."""
+        return str(self.flows[number].source.endpoint) or f"ZooKeeper {self.sources[number].zookeeper}"
 
     def _is_the_end(self, error: MirrorError, flow: Flow) -> bool:
         """Of the whole process: a record that must not be given up, or nothing else to go on with."""
@@ -221,7 +225,7 @@ class Mirror:
         for number, flow in enumerate(self.flows):
             if not flow.ready.is_set():
                 why = self._troubles.get(number, "not yet")
-                out.append(f"source     {flow.settings.endpoint}: {why}")
+                out.append(f"source     {self._name(number)}: {why}")
                 continue
             topics = {h.position.topic for h in flow.roster}
             names = ", ".join(sorted(topics)[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
@@ -234,7 +238,7 @@ class Mirror:
                 found = f"none yet that matches {self.filter.pattern}; they are mirrored as they appear"
             cluster = f"cluster {flow.source.id}, " if flow.source.id else ""  # none before 0.10.1
             out += [
-                f"source     {flow.settings.endpoint} ({cluster}group {flow.settings.group_id})",
+                f"source     {flow.source.endpoint} ({cluster}group {flow.settings.group_id})",
                 f"topics     {found}",
                 f"start      {'first start of this group: ' if flow.first_start else 'committed offsets; for others '}{start}",
             ]
@@ -253,7 +257,7 @@ class Mirror:
         elif self.handler is not None and not self.handler.is_deterministic:
             exact, why = False, "the message handler declares that it is not deterministic"
         out += [
-            f"target     {self.target.endpoint}{f' (cluster {flow.target.id})' if flow.target.id else ''}",
+            f"target     {flow.target.endpoint}{f' (cluster {flow.target.id})' if flow.target.id else ''}",
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
             f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
         ]

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from mirrormaker.errors import PartitionError, Unanswered
+from mirrormaker.errors import ClusterError, PartitionError, Unanswered
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import fits, rows, unpack
+from mirrormaker.flow.lookup import OldGroup
 from mirrormaker.flow.membership import PASSING
-from mirrormaker.flow.topics import ensure
 from mirrormaker.stream.position import Identity, Position
 from mirrormaker.wire.offsets import EARLIEST, list_offsets
 
@@ -43,6 +43,7 @@ class Taking:
         if self.flow.first_start is None:
             self.flow.first_start = not committed
             self._from_first = set() if committed else set(self.keys)
+        self._add_what_zookeeper_has(committed)
         await self.flow.patiently(lambda: self._grow_as_before(committed))
         found = await self._open_all(committed)
         if found is None:
@@ -59,6 +60,28 @@ class Taking:
         taken = self.keys & self.flow.roster.holdings.keys()
         self._from_first -= taken
         return taken
+
+    def _add_what_zookeeper_has(self, committed: dict[Key, tuple[int, str]]) -> None:
+        """At the group's first start, and only then: later on, what is in ZooKeeper is of the past."""
+        group, old = self.flow.settings.group_id, self.flow.old_group
+        if isinstance(old, ClusterError):
+            if self._from_first:
+                raise ClusterError(
+                    f"group {group} has nothing committed in Kafka, and {old}: without that line it starts as if nothing had"
+                    " been mirrored yet"
+                )
+            self.flow.say(f"{old}; it is not needed: group {group} has its positions in Kafka")
+            self.flow.old_group = OldGroup()
+            return
+        found = {key: (old.offsets[key], "") for key in self._from_first & old.offsets.keys()}
+        committed |= found
+        if found:
+            self.flow.say(f"group {group} goes on where ZooKeeper has it: {len(found)} partitions")
+        if found and old.owners:
+            some = ", ".join(list(old.owners)[:3])
+            self.flow.say(
+                f"group {group} has consumers at work in ZooKeeper ({some}): stop them, or records come twice"
+            )
 
     async def _open_all(self, committed: dict[Key, tuple[int, str]]) -> tuple[list[Position], list[Position]] | None:
         """Positions of what is being taken up; None if the group has moved on before all was known."""
@@ -127,7 +150,7 @@ class Taking:
         behind = {topic for topic in known_here if self.flow.counts(topic)[0] > self.flow.counts(topic)[1]}
         known = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in behind]
         grow = {position.topic for position in known if position and self.flow.numbers.was_equal(position)}
-        for line in await ensure(self.flow.source, self.flow.target, [self.flow.source.topics[t] for t in grow], grow):
+        for line in await self.flow.ensure([self.flow.source.topics[t] for t in grow], grow):
             self.flow.say(line)
 
     def _that_can_be(self, keys: set[Key]) -> set[Key]:

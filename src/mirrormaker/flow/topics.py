@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ _EXISTS, _BAD_SETTING, _NOT_CONTROLLER = 36, 40, 41
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
 Judge = Callable[[str], bool]
+Elsewhere = Callable[[list[str]], Awaitable[dict[str, dict[str, str]]]]
 
 
 def normalised(raw: str) -> str:
@@ -78,12 +79,27 @@ def python_judge(pattern: str) -> Judge:
     return lambda name: compiled.fullmatch(name) is not None
 
 
-async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: set[str]) -> list[str]:
-    """Create what is missing on the target and grow what has fallen behind; one line for each."""
+async def ensure(
+    source: Cluster, target: Cluster, topics: list[Topic], grow: set[str], elsewhere: Elsewhere | None = None
+) -> list[str]:
+    """Create what is missing on the target and grow what has fallen behind; one line for each.
+
+    `elsewhere` tells the settings of topics whose brokers are too old to be asked for them.
+    """
     lines: list[str] = []
     missing = [t for t in topics if t.name not in target.topics]
     if missing:
-        settings = await _inherited(source, [t.name for t in missing], lines)
+        names = [t.name for t in missing]
+        if await source.knows(DescribeConfigsRequest):
+            settings = await _inherited(source, names, lines)
+        elif elsewhere is not None:
+            settings = {name: _of_these(found) for name, found in (await elsewhere(names)).items()}
+        else:
+            settings = {}
+            lines.append(
+                f"{source.endpoint} does not tell its topics' settings (before Kafka 0.11; its ZooKeeper would:"
+                " zookeeper.connect): new topics get the target's own"
+            )
         lines += await _create(target, missing, settings)
     grown = []
     for topic in topics:
@@ -100,9 +116,7 @@ async def ensure(source: Cluster, target: Cluster, topics: list[Topic], grow: se
 
 
 async def _inherited(source: Cluster, names: list[str], lines: list[str]) -> dict[str, dict[str, str]]:
-    """The settings that were made on the source topics themselves; brokers before 0.11 do not tell."""
-    if not await source.knows(DescribeConfigsRequest):
-        return {}
+    """The settings that were made on the source topics themselves."""
     results = await describe_configs(source, TOPIC, names, INHERITED)
     lines += [
         f"{result.resource_name} is created with the target's own settings: "
@@ -118,6 +132,10 @@ async def _inherited(source: Cluster, names: list[str], lines: list[str]) -> dic
         }
         for result in results
     }
+
+
+def _of_these(settings: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key in INHERITED}
 
 
 def _is_set_on_topic(setting: Any) -> bool:

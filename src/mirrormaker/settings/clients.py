@@ -8,7 +8,7 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
 from mirrormaker.settings.login import NO_FILES, LoginFiles
 from mirrormaker.settings.properties import Properties
-from mirrormaker.settings.security import security
+from mirrormaker.settings.security import idle_security, security
 from mirrormaker.wire.cluster import Endpoint
 from mirrormaker.wire.compression import CODECS
 
@@ -42,6 +42,11 @@ class SourceSettings:
     offsets_storage: str  # "kafka", "zookeeper", "": not said
     dual_commit: bool
     notes: tuple[str, ...]
+
+    @property
+    def tells_zookeeper(self) -> bool:
+        """Does someone look into ZooKeeper for how far the group is?"""
+        return bool(self.zookeeper) and (self.dual_commit or self.offsets_storage == "zookeeper")
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,11 @@ def source_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> So
         shallow=file.value("shallow.iterator.enable"),
         offsets_storage=file.text("offsets.storage"),
         dual_commit=file.value("dual.commit.enabled"),
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only")),
+        notes=(
+            *file.notes,
+            *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only"),
+            *idle_security(file),
+        ),
     )
 
 
@@ -127,7 +136,7 @@ def target_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> Ta
         linger=file.number("linger.ms") / 1000,
         codec=CODECS.index(packing) if packing in CODECS else None,
         partition_by=file.text("partition.by") or None,
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked")),
+        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked"), *idle_security(file)),
     )
 
 

@@ -261,8 +261,9 @@ CONSUMER = (
         "shallow.iterator.enable", FLAG, "true: batches are forwarded as they are", "false",
         old=("shallowiterator.enable", "enable.shallow.iterator"), gone=True,
     ),
-    Key("offsets.storage", choice(same("kafka", "zookeeper")), "where an old group has its offsets", gone=True),
-    Key("dual.commit.enabled", FLAG, "whether an old group has its offsets in both places", "false", gone=True),
+    Key("offsets.storage", choice(same("kafka", "zookeeper")),
+        "positions are kept in Kafka; zookeeper: their offsets are written there too, every 10 s", gone=True),
+    Key("dual.commit.enabled", FLAG, "true: offsets are written to ZooKeeper too, every 10 s", "false", gone=True),
     _idle(
         "enable.auto.commit", FLAG, "positions are committed when the target has the records", "auto.commit.enable",
         "autocommit.enable", "auto.commit.enabled",

@@ -27,6 +27,15 @@ def security(file: File, logins: LoginFiles) -> Security:
     )
 
 
+def idle_security(file: File) -> list[str]:
+    """Stores that are named in vain: someone may believe that records travel encrypted."""
+    protocol = file.text("security.protocol")
+    named = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
+    if protocol.endswith("SSL") or not named:
+        return []
+    return [f"{file.where(named[0])}: {named[0]} is not used: security.protocol is {protocol}, so nothing is encrypted"]
+
+
 def _tls(file: File) -> Tls:
     from mirrormaker.wire.keystores import encrypted, pem, subject  # only who has stores needs cryptography
     from mirrormaker.wire.tls import TlsFailed, context

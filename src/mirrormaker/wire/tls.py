@@ -24,9 +24,7 @@ Part = bytes | bytearray | memoryview
 _CHUNK = 256 * 1024  # bytes of one read, and of one piece of what is encrypted
 _RECORD = 16 * 1024  # what TLS encrypts at a time, at most
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_OURS = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")  # the suites of TLS 1.3
-
-
+_OF_1_3 = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")  # the suites of TLS 1.3
 _IN_THE_CLEAR = "name one that speaks TLS, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 
 
@@ -195,6 +193,7 @@ def context(tls: Tls) -> ssl.SSLContext:
     """OpenSSL's settings; what is wrong with ours is raised as TlsFailed."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.check_hostname = tls.checks_host
+    made.options |= ssl.OP_NO_RENEGOTIATION
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: whatever is in the store is trusted, root or not
     _set_ciphers(made, tls)
     try:
@@ -212,7 +211,7 @@ def context(tls: Tls) -> ssl.SSLContext:
 def _set_ciphers(made: ssl.SSLContext, tls: Tls) -> None:
     """Those of TLS 1.3 cannot be chosen one by one: named are all of them, or none."""
     versions = {_VERSIONS[name] for name in tls.protocols}
-    newest = [name for name in tls.ciphers if _OURS.fullmatch(name)]
+    newest = [name for name in tls.ciphers if _OF_1_3.fullmatch(name)]
     older = [name for name in tls.ciphers if name not in newest]
     if tls.ciphers:
         versions -= {ssl.TLSVersion.TLSv1_3} if not newest else set()

@@ -1,0 +1,1 @@
+"""Small programs to start from: each runs by itself, and says how."""

@@ -1,0 +1,49 @@
+"""As producer.py, through TLS with a client certificate: python examples/tls_producer.py HOST:PORT TRUSTED.pem CLIENT.pem
+
+CLIENT.pem holds the private key and its certificates. From a Java key store:
+
+    keytool -importkeystore -srckeystore kafka.client.keystore.jks -destkeystore client.p12 -deststoretype PKCS12
+    openssl pkcs12 -in client.p12 -nodes -out client.pem
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kafka import KafkaProducer
+
+TOPIC = "test-topic"
+
+
+def main(bootstrap: str, trusted: str, client: str, count: int = 100) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap.split(","),
+        # for encryption
+        security_protocol="SSL",
+        ssl_cafile=trusted,
+        # for authentication
+        ssl_certfile=client,
+        ssl_keyfile=client,
+        acks="all",
+    )
+    for number in range(count):
+        sent = producer.send(TOPIC, key=b"key-%d" % number, value=b"message-%d" % number)
+        sent.add_callback(_arrived)
+        sent.add_errback(_failed)
+    producer.flush()
+    producer.close()
+
+
+def _arrived(metadata: Any) -> None:
+    print(f"sent message to topic:{metadata.topic} partition:{metadata.partition} offset:{metadata.offset}")
+
+
+def _failed(error: BaseException) -> None:
+    print(f"error while producing to {TOPIC}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

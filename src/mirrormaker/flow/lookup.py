@@ -1,0 +1,59 @@
+"""What a mirror asks ZooKeeper: who the brokers are, and what an old consumer of the same group has left there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from mirrormaker.errors import ClusterError
+from mirrormaker.flow.aside import aside
+from mirrormaker.registrations import broker_addresses
+from mirrormaker.zookeeper import ZooKeeper
+
+Key = tuple[str, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OldGroup:
+    """A group as the consumers of 0.8 kept it in ZooKeeper."""
+
+    offsets: Mapping[Key, int] = field(default_factory=dict)
+    owners: Collection[str] = ()  # consumers that run at the moment
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One ZooKeeper, asked by a session for each question: they are few."""
+
+    connect: str
+    timeout: float  # seconds
+    path: str  # of the file that names it
+
+    async def brokers(self, protocol: str) -> tuple[tuple[str, int], ...]:
+        return await self._ask(lambda zookeeper: tuple(broker_addresses(zookeeper.brokers(), protocol).values()))
+
+    async def group(self, name: str) -> OldGroup:
+        def ask(zookeeper: ZooKeeper) -> OldGroup:
+            offsets = {key: offset for key, offset in zookeeper.offsets(name).items() if offset >= 0}
+            return OldGroup(offsets, sorted(set(zookeeper.owners(name).values())))
+
+        return await self._ask(ask)
+
+    async def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        return await self._ask(lambda zookeeper: {name: zookeeper.topic_settings(name) for name in names})
+
+    async def write(self, group: str, offsets: Mapping[Key, int]) -> None:
+        await self._ask(lambda zookeeper: zookeeper.commit_offsets(group, offsets))
+
+    async def _ask(self, question: Callable[[ZooKeeper], T]) -> T:
+        try:
+            return await aside(partial(self._answer, question))
+        except ClusterError as error:
+            raise ClusterError(f"{error} (zookeeper.connect in {self.path})") from error
+
+    def _answer(self, question: Callable[[ZooKeeper], T]) -> T:
+        with ZooKeeper(self.connect, self.timeout) as zookeeper:
+            return question(zookeeper)

@@ -1,0 +1,1 @@
+"""How far a consumer group is: the offset checker."""
