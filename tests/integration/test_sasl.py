@@ -26,7 +26,18 @@ from mirrormaker.settings.login import LoginFiles, Named
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.cluster import Cluster as Client
 from mirrormaker.wire.connection import ConnectionLost
-from tests.secure import KERBEROS, OAUTH, PASSWORD, add_scram_user, kerberos, needs_kerberos, secure_cluster, words
+from tests.secure import (
+    KERBEROS,
+    OAUTH,
+    PASSWORD,
+    PLAIN,
+    add_scram_user,
+    kerberos,
+    needs_kerberos,
+    secure_cluster,
+    ticket,
+    words,
+)  # fmt: skip
 
 SESSION = 2.0
 """Seconds for which a login counts."""
@@ -345,3 +356,31 @@ def test_a_kdc_that_is_away_for_a_moment_is_not_missed(stage: Stage) -> None:
         client.close()
 
     asyncio.run(ask())
+
+
+# -- brokers before 1.0, which are sent bare tokens
+
+
+@pytest.mark.parametrize("version", ["0.9.0.1", "0.10.2.2"])
+def test_old_brokers_let_us_in(stage: Stage, version: str, tmp_path: Path) -> None:
+    """0.9 knows Kerberos only, and has no handshake."""
+    is_oldest = version == "0.9.0.1"
+    keytab, jaas = stage.kdc.directory / "kafka_localhost.keytab", tmp_path / "jaas.conf"
+    server = f"{ticket(keytab, f'kafka/localhost@{stage.kdc.realm}')} storeKey=true;"
+    jaas.write_text(f"KafkaServer {{ {server} {'' if is_oldest else f'{PLAIN} required user_alice={PASSWORD!r};'} }};")
+    settings = {"sasl.kerberos.service.name": "kafka"}
+    java = [f"-Djava.security.krb5.conf={stage.kdc.config}", f"-Djava.security.auth.login.config={jaas}"]
+    if not is_oldest:
+        settings["sasl.enabled.mechanisms"] = "GSSAPI,PLAIN"
+    listeners = {"SASL_PLAINTEXT": "SASL_PLAINTEXT"}
+    with Cluster(version, name="old", listeners=listeners, java=java, settings=settings) as cluster:
+        address = cluster.address("SASL_PLAINTEXT")
+        told = "broker.version=0.9\n" if is_oldest else ""
+        asyncio.run(_refreshed(stage.client(stage.ours + told, address)))
+        if is_oldest:
+            assert "say so with broker.version=0.9" in refusal(stage.client(stage.ours, address))
+            assert "it is too old for sasl.mechanism=PLAIN" in refusal(stage.client(words("PLAIN") + told, address))
+        else:
+            asyncio.run(_refreshed(stage.client(words("PLAIN"), address)))
+            said = refusal(stage.client(words("PLAIN", password="guessed"), address))
+            assert "it hung up on user alice: brokers before 1.0 do not say why" in said

@@ -150,7 +150,7 @@ class Cluster:
             except NoTicket as error:
                 if time.monotonic() > ends:
                     connection.close(error)
-                await asyncio.sleep(min(_LOGIN_PAUSE, max(0.0, ends - time.monotonic()) / 4))
+                await asyncio.sleep(min(_LOGIN_PAUSE, max(0.1, (ends - time.monotonic()) / 4)))
             except ConnectionError as error:
                 connection.close(error)
         return None
