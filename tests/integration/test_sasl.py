@@ -367,7 +367,8 @@ def test_old_brokers_let_us_in(stage: Stage, version: str, tmp_path: Path) -> No
     is_oldest = version == "0.9.0.1"
     keytab, jaas = stage.kdc.directory / "kafka_localhost.keytab", tmp_path / "jaas.conf"
     server = f"{ticket(keytab, f'kafka/localhost@{stage.kdc.realm}')} storeKey=true;"
-    jaas.write_text(f"KafkaServer {{ {server} {'' if is_oldest else f'{PLAIN} required user_alice={PASSWORD!r};'} }};")
+    also = "" if is_oldest else f'{PLAIN} required user_alice="{PASSWORD}";'
+    jaas.write_text(f"KafkaServer {{ {server} {also} }};")
     settings = {"sasl.kerberos.service.name": "kafka"}
     java = [f"-Djava.security.krb5.conf={stage.kdc.config}", f"-Djava.security.auth.login.config={jaas}"]
     if not is_oldest:
