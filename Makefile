@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java tools
+.PHONY: demo test lint bench bench-quick faults clean setup java tools kerberos
 .DEFAULT_GOAL := help
 
 help:
@@ -43,8 +43,12 @@ lint: $(READY)
 tools: $(READY)
 	@sh scripts/tools.sh $(VENV)
 
+# Only the tests need a KDC; where there cannot be one, they say so and are skipped.
+kerberos: $(READY)
+	@sh scripts/kerberos.sh $(VENV)
+
 # Two at a time, file by file; then those that measure, which want the machine for themselves.
-test: setup lint tools
+test: setup tools kerberos lint
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else

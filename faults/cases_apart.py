@@ -1,11 +1,11 @@
-"""Cases that have clusters of their own: a bad network, a long way, a source that has moved on."""
+"""Cases that have clusters of their own: a bad network, a long way, logins that run out, a source that has moved on."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from faults import cases_moved_on, cases_network
+from faults import cases_login, cases_moved_on, cases_network
 from faults.case import Apart, Row
 from faults.judge import Count
 from mirrormaker.embedded import Cluster
@@ -89,6 +89,11 @@ CASES = (
         "overtaken",
         "retention deletes what a stopped mirror has not mirrored: the loss is named and counted",
         overtaken,
+    ),
+    Apart(
+        "reauthentication",
+        "tickets of 20 s, and brokers that want a new login every 10 s, for two minutes",
+        cases_login.reauthentication,
     ),
     Apart("cut-back", "an unclean election cuts the source's log back: it is named, and the mirror goes on", cut_back),
 )

@@ -110,8 +110,10 @@ def test_hdinsight_finds_its_source_through_zookeeper() -> None:
 
 
 @pytest.mark.parametrize("name", ["kerberos-consumer", "kerberos-producer"])
-def test_clusters_with_kerberos_are_refused(name: str) -> None:
-    assert "SASL is not built yet" in refusal(name)
+def test_kerberos_without_a_login_configuration_says_how_to_name_one(name: str) -> None:
+    said = refusal(name)
+    assert "security.protocol=SASL_PLAINTEXT needs a login" in said
+    assert "--jaas.config FILE" in said
 
 
 def test_the_printed_tls_consumer_is_understood(tmp_path: Path) -> None:

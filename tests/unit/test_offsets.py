@@ -187,10 +187,12 @@ def test_a_wrong_call_is_one_line_and_exit_code_1(
     assert capsys.readouterr() == ("", f"mirrormaker: {line}\n")
 
 
-def test_security_in_a_command_config_is_refused_without_its_value(
+def test_a_mistake_in_a_login_of_a_command_config_is_refused_without_its_value(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("security.protocol=PLAINTEXT\nclient.id=me\nsasl.jaas.config=secret\n")
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=hushhush\n")
     assert call(["offsets", "--group", "g", "--bootstrap-server", "a:1", "--command-config", str(file)]) == 1
-    assert capsys.readouterr().err == f"mirrormaker: {file}, line 3: sasl.jaas.config: SASL is not built yet\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"mirrormaker: {file}, line 3: sasl.jaas.config: one of required, ")
+    assert "hush" not in said

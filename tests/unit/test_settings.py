@@ -227,17 +227,6 @@ def test_files_of_the_original_keep_working(line: str) -> None:
     assert source(line).notes == ()
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize(
-    "line", ["security.protocol=SASL_PLAINTEXT", "security.protocol=PLAINTEXTSASL", "sasl.mechanism=PLAIN"]
-)
-def test_security_is_refused_by_name_and_not_ignored(line: str, side: str) -> None:
-    message = refusal((SOURCE if side == "source" else TARGET) + line, side)
-    assert line.split("=")[0] in message
-    assert "SASL is not built yet" in message
-    assert "line" in message
-
-
 def test_another_assignor_is_refused() -> None:
     strategy = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
     assert f"{strategy}: only the range assignor" in refusal(f"{SOURCE}partition.assignment.strategy={strategy}")

@@ -85,9 +85,20 @@ def test_secrets_are_never_shown(capsys: pytest.CaptureFixture[str], tmp_path: P
         "bootstrap.servers=a:1\ngroup.id=g\nssl.keystore.password=hush\nsasl.jaas.config=x required \\\n  password=hush;\n"
         "my.token=hush\nrequired username=u password=hush\n",
     )
-    out = shown(capsys, file, code=1)
+    out = shown(capsys, file)
     assert "hush" not in out
     assert out.count("[hidden]") == 4
+
+
+def test_a_login_that_cannot_be_used_is_a_mistake_and_one_that_can_is_shown_by_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = "bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+    login = "sasl.jaas.config=a.PlainLoginModule required username=ann password=hush;\n"
+    assert "MISTAKE" in shown(capsys, write(tmp_path / "c", text), code=1)
+    out = shown(capsys, write(tmp_path / "c", text + login))
+    assert "logs in as user ann" in out
+    assert "hush" not in out
 
 
 @pytest.mark.parametrize(

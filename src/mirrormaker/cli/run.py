@@ -42,8 +42,11 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _mirror(checked: options.RunOptions) -> int:
-    consumers = [source_settings(properties.read(path, "--consumer.config")) for path in checked.consumer_config]
-    producer = target_settings(properties.read(checked.producer_config, "--producer.config"))
+    logins = checked.login_files
+    consumers = [
+        source_settings(properties.read(path, "--consumer.config"), logins) for path in checked.consumer_config
+    ]
+    producer = target_settings(properties.read(checked.producer_config, "--producer.config"), logins)
     run_options, sources, target = settle(checked, consumers, producer)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.

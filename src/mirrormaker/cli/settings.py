@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
 from mirrormaker.settings.file import OTHER, File, Line
+from mirrormaker.settings.login import LoginFiles, login_files
 from mirrormaker.settings.together import as_they_are
 
 _EXAMPLES = """examples:
@@ -23,7 +25,7 @@ _EXAMPLES = """examples:
 
 exit codes: 0 every file can be used, 1 there is a mistake in one of them."""
 _WHOSE = {"consumer": "source", "producer": "target"}
-_TYPED: dict[str, Callable[[properties.Properties], SourceSettings | TargetSettings]] = {
+_TYPED: dict[str, Callable[[properties.Properties, LoginFiles], SourceSettings | TargetSettings]] = {
     "consumer": source_settings,
     "producer": target_settings,
 }
@@ -44,6 +46,8 @@ def add_to(commands: Any) -> None:
         parser.add_argument(
             f"--{side}.config", dest=side, action="append", default=[], metavar="FILE", help=f"a {side} file"
         )
+    for name, what in (("jaas", "Java's login configuration"), ("krb5", "a krb5.conf")):
+        parser.add_argument(f"--{name}.config", dest=name, metavar="FILE", help=f"{what}, as for mirrormaker run")
     parser.add_argument("--all", action="store_true", help="show the defaults that are in force, too")
     parser.set_defaults(body=body)
 
@@ -56,7 +60,8 @@ def body(args: argparse.Namespace) -> int:
             "no file is named; write mirrormaker settings consumer.properties producer.properties (see mirrormaker settings --help)"
         )
     console = Console(highlight=False)
-    typed = [_show(console, side, path, args.all) for side, path in named]
+    logins = login_files(args.jaas, args.krb5, (), os.environ)
+    typed = [_show(console, side, path, args.all, logins) for side, path in named]
     return 0 if _fit(console, typed) and all(typed) else 1
 
 
@@ -70,7 +75,9 @@ def _side(file: properties.Properties) -> tuple[str, str]:
     return (side, f"it has {only[side][0]}") if only[side] else ("producer", "it names no group")
 
 
-def _show(console: Console, side: str, path: str, with_defaults: bool) -> SourceSettings | TargetSettings | None:
+def _show(
+    console: Console, side: str, path: str, with_defaults: bool, logins: LoginFiles
+) -> SourceSettings | TargetSettings | None:
     """One file, line by line; the result is what it says, or None if it cannot be used."""
     try:
         found = properties.read(path, f"--{side}.config" if side else "file")
@@ -82,7 +89,9 @@ def _show(console: Console, side: str, path: str, with_defaults: bool) -> Source
     console.print(Text(f"{path}: a {side} file, for the {_WHOSE[side]} cluster ({because})", style="bold"))
     console.print(_table(file, with_defaults))
     try:
-        typed = _TYPED[side](found)
+        typed = _TYPED[side](found, logins)
+        if (sasl := typed.endpoint.security.sasl) is not None:
+            console.print(Text(f"logs in as {sasl.login} ({sasl.where})"), soft_wrap=True)
         for note in typed.notes[len(file.notes) :]:  # of several lines together
             console.print(Text(note, style="yellow"), soft_wrap=True)
         return typed

@@ -40,6 +40,7 @@ class Cluster:
         detour: bool = False,
         chroot: str = "",
         listeners: Mapping[str, str] | None = None,
+        java: Sequence[str] = (),
     ) -> None:
         """Describe a cluster; nothing runs before `start`.
 
@@ -48,6 +49,7 @@ class Cluster:
         clients are told to come through the ports in `detours`, where a proxy is to listen. `chroot` is where in
         ZooKeeper the cluster lives, for versions that have one. `listeners` are further ones at localhost, each with its
         security protocol; what it needs (`listener.name.<name>.…`) is for `settings`.
+        `java` are further options of the brokers' Java.
         """
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"a cluster has 1 to 3 brokers, not {brokers}")
@@ -63,7 +65,7 @@ class Cluster:
         self._settings = dict(settings or {})
         self._kept = Path(directory) if directory is not None else None
         self._directory: Path | None = None
-        self._jvm = [f"-Xmx{heap}", *(QUICK if quick else ())]
+        self._jvm = [f"-Xmx{heap}", *(QUICK if quick else ()), *java]
         self._others: list[Server] = []  # controller or ZooKeeper
         self._owner = os.getpid()
 

@@ -2,40 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from mirrormaker.wire.aside import aside
 
-T = TypeVar("T")
-
-
-def aside(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run something that blocks; in a daemon thread, so that a hanging JVM cannot keep the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return  # nobody waits for it any more
-        if error is not None:
-            future.set_exception(error)
-            future.exception()
-        else:
-            future.set_result(result)
-
-    def body() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except BaseException as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=body, daemon=True).start()
-    return future
+__all__ = ["aside", "first_line"]
 
 
 def first_line(error: BaseException) -> str:

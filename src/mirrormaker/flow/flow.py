@@ -47,6 +47,7 @@ from mirrormaker.wire.cluster import Cluster, Topic
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
 from mirrormaker.wire.offsets import LATEST, list_offsets
+from mirrormaker.wire.sasl import LoginFailed
 
 Key = tuple[str, int]
 
@@ -133,6 +134,8 @@ class Flow:
             path, named = settings.path, settings.endpoint.bootstrap
             try:
                 await cluster.refresh()
+            except LoginFailed as error:
+                raise ClusterError(f"the {which} cluster does not let us in: {error}") from error
             except OSError as error:
                 key = "bootstrap.servers" if named else "found through zookeeper.connect"
                 raise ClusterError(f"the {which} cluster cannot be reached: {error} ({key} in {path})") from error

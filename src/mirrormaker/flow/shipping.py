@@ -10,13 +10,22 @@ import hashlib
 import os
 import sys
 import tarfile
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import mirrormaker
 from mirrormaker.cache import cache_directory
 
-_LIBRARIES = ("pyarrow", "numpy", "kafka-python", "crc32c")
+
+def _is_installed(name: str) -> bool:
+    try:
+        return distribution(name) is not None
+    except PackageNotFoundError:
+        return False
+
+
+# The last two are for Kerberos, and go along where they are installed; of the system they need libgssapi-krb5-2.
+_LIBRARIES = ("pyarrow", "numpy", "kafka-python", "crc32c", *filter(_is_installed, ("gssapi", "decorator")))
 _NOT_NEEDED = ("/tests/", "/include/", "pyarrow/src/", "/doc/", "/docs/")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 CODE, LIBRARIES = "mirrormaker-code", "mirrormaker-libraries"  # the names of both on an executor

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
+from mirrormaker.settings.login import NO_FILES, LoginFiles
 from mirrormaker.settings.properties import Properties
 from mirrormaker.settings.security import idle_security, security
 from mirrormaker.wire.cluster import Endpoint
@@ -68,7 +69,7 @@ class TargetSettings:
     notes: tuple[str, ...]
 
 
-def source_settings(properties: Properties) -> SourceSettings:
+def source_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> SourceSettings:
     file = File(properties, "consumer")
     file.check()
     group = file.required("group.id", "mirror")
@@ -88,7 +89,7 @@ def source_settings(properties: Properties) -> SourceSettings:
         )
     return SourceSettings(
         path=properties.path,
-        endpoint=_endpoint(file, group),
+        endpoint=_endpoint(file, group, logins),
         zookeeper=file.text("zookeeper.connect"),
         zookeeper_timeout=_zookeeper_timeout(file),
         broker_version=file.value("broker.version"),
@@ -117,13 +118,13 @@ def source_settings(properties: Properties) -> SourceSettings:
     )
 
 
-def target_settings(properties: Properties) -> TargetSettings:
+def target_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> TargetSettings:
     file = File(properties, "producer")
     file.check()
     packing = file.text("compression.type")
     return TargetSettings(
         path=properties.path,
-        endpoint=_endpoint(file, "mirrormaker"),
+        endpoint=_endpoint(file, "mirrormaker", logins),
         zookeeper=file.text("zookeeper.connect"),
         zookeeper_timeout=_zookeeper_timeout(file),
         broker_version=file.value("broker.version"),
@@ -139,7 +140,7 @@ def target_settings(properties: Properties) -> TargetSettings:
     )
 
 
-def _endpoint(file: File, client_id: str) -> Endpoint:
+def _endpoint(file: File, client_id: str, logins: LoginFiles) -> Endpoint:
     if not file.has("zookeeper.connect"):
         file.required("bootstrap.servers", "host:9092")
     return Endpoint(
@@ -150,7 +151,7 @@ def _endpoint(file: File, client_id: str) -> Endpoint:
         backoff=file.number("reconnect.backoff.ms") / 1000,
         max_backoff=file.number("reconnect.backoff.max.ms") / 1000,
         broker_version=file.value("broker.version"),
-        security=security(file),
+        security=security(file, logins),
     )
 
 

@@ -51,8 +51,6 @@ class File:
                 if written.value != last.value
                 else line
             )
-        if keys.SECURITY.fullmatch(written.key):
-            return replace(line, error=f"{where}: {keys.NO_SASL}")
         key = keys.TABLE[self.side].get(written.key)
         if key is None:
             return replace(line, note=f"{where} {self._stranger(written.key)}")

@@ -66,7 +66,6 @@ _PACKING = {
     "producer": "producer", "passthrough": "producer", "": "producer",
 }  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-NO_SASL = "SASL is not built yet"
 _RESETS = {**same("earliest", "latest", "none"), "smallest": "earliest", "largest": "latest"}
 _ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 _NO_METRICS = "there are no JMX metrics"
@@ -74,6 +73,62 @@ _JAVA_CODE = "Java classes are not run"
 _BYTES_AS_THEY_ARE = "records are bytes and stay as they are"
 _KERNEL = "the kernel sizes its buffers by the distance; a fixed size would switch that off"
 _IN_GROUP = "it belonged to groups in ZooKeeper"
+
+_OF_BROKERS = "brokers check tokens, clients do not"
+_TICKETS = "tickets are taken anew at each login, and no program is run for it"
+_TOKENS = "a token is used for four fifths of its life, and then another is asked for"
+
+SASL = (
+    Key(
+        "sasl.mechanism", choice({m.lower(): m for m in ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")}),
+        "how to log in, with SASL_PLAINTEXT and SASL_SSL; GSSAPI is Kerberos", "GSSAPI",
+    ),
+    Key("sasl.jaas.config", TEXT, "who logs in: a login module with its options; unset: the login configuration (--jaas.config)"),
+    Key("sasl.kerberos.service.name", TEXT, "the first part of the brokers' principals, if the login module does not say it"),
+    Key("sasl.oauthbearer.token.endpoint.url", TEXT, "where an OAuth server gives tokens"),
+    Key("sasl.oauthbearer.client.credentials.client.id", TEXT, "the OAuth client, if the login module does not say it"),
+    Key("sasl.oauthbearer.client.credentials.client.secret", TEXT, "its secret"),
+    Key("sasl.oauthbearer.scope", TEXT, "the scope that is asked for"),
+    Key(
+        "sasl.login.callback.handler.class", TEXT, "only Kafka's own for OAuth; other Java classes are not run",
+        refuse=lambda name: "" if not name or name.endswith(".OAuthBearerLoginCallbackHandler")
+        else f"{_JAVA_CODE}; sasl.mechanism and sasl.jaas.config say how to log in",
+    ),
+    Key(
+        "sasl.client.callback.handler.class", TEXT, f"refused: {_JAVA_CODE}",
+        refuse=lambda name: f"{_JAVA_CODE}; sasl.jaas.config says who logs in" if name else "",
+    ),
+    _idle("sasl.login.class", TEXT, _JAVA_CODE, told=True),
+    _idle("sasl.kerberos.kinit.cmd", TEXT, _TICKETS),
+    _idle("sasl.kerberos.min.time.before.relogin", MS, _TICKETS),
+    _idle("sasl.kerberos.ticket.renew.jitter", TEXT, _TICKETS),
+    _idle("sasl.kerberos.ticket.renew.window.factor", TEXT, _TICKETS),
+    _idle("sasl.login.refresh.buffer.seconds", ANY_NUMBER, _TOKENS),
+    _idle("sasl.login.refresh.min.period.seconds", ANY_NUMBER, _TOKENS),
+    _idle("sasl.login.refresh.window.factor", TEXT, _TOKENS),
+    _idle("sasl.login.refresh.window.jitter", TEXT, _TOKENS),
+    _idle("sasl.login.connect.timeout.ms", MS, "a token is waited for 4 s"),
+    _idle("sasl.login.read.timeout.ms", MS, "a token is waited for 4 s"),
+    _idle("sasl.login.retry.backoff.ms", MS, "logins that fail are tried again after 1 to 10 s"),
+    _idle("sasl.login.retry.backoff.max.ms", MS, "logins that fail are tried again after 1 to 10 s"),
+    *(
+        _idle(f"sasl.oauthbearer.{name}", TEXT, _OF_BROKERS)
+        for name in (
+            "clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.url", "jwks.endpoint.refresh.ms",
+            "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.retry.backoff.max.ms", "jwt.validator.class",
+            "scope.claim.name", "sub.claim.name",
+        )
+    ),
+    *(
+        _idle(f"sasl.oauthbearer.{name}", TEXT, "only client credentials are built", told=True)
+        for name in (
+            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds", "assertion.claim.iss",
+            "assertion.claim.jti.include", "assertion.claim.nbf.seconds", "assertion.claim.sub", "assertion.file",
+            "assertion.private.key.file", "assertion.private.key.passphrase", "assertion.template.file",
+            "header.urlencode", "jwt.retriever.class",
+        )
+    ),
+)  # fmt: skip
 
 COMMON = (
     Key(
@@ -99,7 +154,6 @@ COMMON = (
     Key(
         "security.protocol", choice({p.lower(): p for p in PROTOCOLS} | {"plaintextsasl": "SASL_PLAINTEXT"}),
         "how the brokers are spoken to", "PLAINTEXT",
-        refuse=lambda protocol: NO_SASL if protocol.startswith("SASL") else "",
     ),
     Key("ssl.truststore.location", TEXT, "a store with the certificates to trust: JKS, PKCS12 or PEM; unset: the machine's own"),
     Key("ssl.truststore.password", TEXT, "the password of that store"),
@@ -114,6 +168,7 @@ COMMON = (
         "https: a broker's certificate must be for its name; empty: any trusted one will do", "https",
         note=_unless("https", "any trusted certificate will do, whoever shows it"),
     ),
+    *SASL,
     Key(
         "ssl.enabled.protocols", LIST, "the versions of TLS to choose from", "TLSv1.2,TLSv1.3",
         refuse=lambda names: "" if {"TLSv1.2", "TLSv1.3"} & {*names}
@@ -319,9 +374,6 @@ PRODUCER = (
 
 SIDES = {"consumer": (*COMMON, *CONSUMER), "producer": (*COMMON, *PRODUCER)}
 TABLE = {side: {name: key for key in keys for name in key.names} for side, keys in SIDES.items()}
-
-# SASL and Kerberos: refused here and in security.protocol above, and nowhere else.
-SECURITY = re.compile(r"sasl\..*")
 
 _SECRET = re.compile(r"passw|jaas|secret|token|credential|private|keystore\.key|certificate", re.I)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from mirrormaker import __version__
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.login import NO_FILES, LoginFiles, login_files
 from mirrormaker.settings.status import StatusSettings, status_settings
 
 
@@ -29,7 +31,7 @@ class Option:
         return self.names[0].lstrip("-").replace(".", "_")
 
 
-_LEGACY, _SHOWN = "accepted from the original", "what is shown"
+_LEGACY, _SHOWN, _LOGIN = "accepted from the original", "what is shown", "logging in"
 
 OPTIONS = (
     Option(
@@ -79,6 +81,22 @@ OPTIONS = (
     Option(
         ("--accept.new.target",),
         "the group's positions belong to another target cluster: start there from the committed offsets", group="how",
+    ),
+    Option(
+        ("--jaas.config",),
+        "Java's login configuration with its section KafkaClient, for clusters whose file has no sasl.jaas.config (default: the one"
+        " that KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS names)",
+        "FILE", group=_LOGIN,
+    ),
+    Option(
+        ("--krb5.config",), "a krb5.conf (default: the one that those variables name, else the machine's own)", "FILE",
+        group=_LOGIN,
+    ),
+    Option(
+        ("-D",),
+        "a property of Java: java.security.auth.login.config and java.security.krb5.conf mean the options above, others nothing;"
+        " may be repeated",
+        "NAME=VALUE", repeated=True, group=_LOGIN,
     ),
     Option(
         ("--spark.master",), "where Spark runs (default: here, with slots for the streams and their successors)", "URL",
@@ -195,6 +213,7 @@ class RunOptions:
     streams_given: bool = False
     log_format: str = "text"
     status: StatusSettings | None = None
+    login_files: LoginFiles = NO_FILES
 
 
 def check(args: argparse.Namespace) -> RunOptions:
@@ -269,6 +288,7 @@ def check(args: argparse.Namespace) -> RunOptions:
         streams_given="num_streams" in getattr(args, "_given", ()),
         log_format=args.log_format,
         status=status_settings(args.status_address, args.status_token, args.metrics_max_partitions),
+        login_files=login_files(args.jaas_config, args.krb5_config, args.D, os.environ),
     )
 
 

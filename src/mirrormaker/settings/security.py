@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
+from mirrormaker.settings.login import LoginFiles, sasl
 from mirrormaker.wire.security import Security, Tls
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 _TRUST, _KEY = "ssl.truststore", "ssl.keystore"
 
 
-def security(file: File) -> Security:
-    """What the file says; without TLS its stores are not looked at."""
+def security(file: File, logins: LoginFiles) -> Security:
+    """What the file says; without TLS its stores are not looked at, and without SASL its logins are not."""
     protocol = file.text("security.protocol")
-    return Security(protocol, tls=_tls(file) if protocol.endswith("SSL") else None)
+    return Security(
+        protocol,
+        tls=_tls(file) if protocol.endswith("SSL") else None,
+        sasl=sasl(file, logins) if protocol.startswith("SASL") else None,
+    )
 
 
 def idle_security(file: File) -> list[str]:

@@ -15,12 +15,16 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.wire import eras
-from mirrormaker.wire.connection import AuthenticationFailed, Connection, ConnectionLost, Lease
-from mirrormaker.wire.security import PLAINTEXT, Security
+from mirrormaker.wire.connection import CLOSED, AuthenticationFailed, Connection, ConnectionLost, Lease
+from mirrormaker.wire.sasl import LoginFailed, NoTicket, authenticate
+from mirrormaker.wire.security import PLAINTEXT, Sasl, Security
 
 NO_ID = bytes(16)
-_LONGEST_PAUSE = 10  # failures in a row; who is not let in once pauses as long at once
 _METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versions, since 0.11 and 2.3
+# Seconds between logins that fail, at first and at most: accounts are locked for less, and nothing gets right within one.
+_LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE = 1.0, 10.0
+# Of a login's life: there must be time for a poll that is under way, and for a KDC that is away for a moment.
+_LOGS_IN_AFTER = (0.75, 0.85)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Cluster:
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
         self._old: dict[tuple[str, int], eras.Versions] = {}  # brokers that cannot be asked what they know
+        self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}  # kept alive, of connections
 
     # -- connections
 
@@ -91,34 +96,64 @@ class Cluster:
         try:
             connection = await self._open_known(address, lane)
         except ConnectionError as error:
+            first, longest = self.endpoint.backoff, self.endpoint.max_backoff
             if isinstance(error, AuthenticationFailed):
-                failures = _LONGEST_PAUSE
-            pause = min(self.endpoint.max_backoff, self.endpoint.backoff * 2**failures)
-            self._failures[address] = (
-                min(failures + 1, _LONGEST_PAUSE),
-                time.monotonic() + pause * random.uniform(0.8, 1.2),
-            )
+                first, longest = _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE
+            pause = min(longest, first * 2**failures)
+            self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
             self._old.pop(address, None)  # it may come back as another version
             raise
         self._failures.pop(address, None)
         return connection
 
     async def _open_known(self, address: tuple[str, int], lane: str) -> Connection:
-        """A connection on which it is known what the broker knows."""
+        """A connection on which it is known what the broker knows, and the broker knows who we are."""
         connection = await self._open_plain(address, lane)
         versions = self._old.get(address) or eras.of(self.endpoint.broker_version)
+        sasl = self.endpoint.security.sasl
         try:
-            if versions is None:
+            if versions is None and sasl is not None:
+                versions = await eras.told(connection, self.endpoint.connect_timeout)
+            elif versions is None:
                 another = partial(self._open_plain, address, "probe")
                 versions = await eras.ask(connection, another, self.endpoint.request_timeout)
             if not connection.is_open:  # the question was too much for it
                 self._old[address] = versions
                 connection = await self._open_plain(address, lane)
             connection.versions = versions
+            if sasl is not None:
+                await self._log_in(connection, sasl, (address, lane))
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def _log_in(self, connection: Connection, sasl: Sasl, key: tuple[tuple[str, int], str]) -> None:
+        lifetime = await authenticate(connection, sasl, self.endpoint.connect_timeout)
+        if (former := self._logins.pop(key, None)) is not None:
+            former.cancel()  # of a connection that has gone
+        if lifetime is not None:
+            self._logins[key] = asyncio.create_task(self._stay_logged_in(connection, sasl, lifetime))
+
+    async def _stay_logged_in(self, connection: Connection, sasl: Sasl, lifetime: float | None) -> None:
+        """Log in again in good time, on the same connection: what is under way there is not disturbed (KIP-368)."""
+        while lifetime is not None:
+            ends = time.monotonic() + lifetime
+            await asyncio.sleep(lifetime * random.uniform(*_LOGS_IN_AFTER))
+            lifetime = await self._log_in_again(connection, sasl, ends)
+
+    async def _log_in_again(self, connection: Connection, sasl: Sasl, ends: float) -> float | None:
+        """A login that takes over from one; without a ticket that one is used to its end. None: the connection is gone."""
+        while connection.is_open:
+            try:
+                return await authenticate(connection, sasl, self.endpoint.connect_timeout)
+            except NoTicket as error:
+                if time.monotonic() > ends:
+                    connection.close(error)
+                await asyncio.sleep(min(_LOGIN_PAUSE, max(0.1, (ends - time.monotonic()) / 4)))
+            except ConnectionError as error:
+                connection.close(error)
+        return None
 
     async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
         lease = self._lease if lane.startswith("produce") else None
@@ -137,6 +172,9 @@ class Cluster:
             if task.done() and not task.cancelled() and not task.exception():
                 task.result().close(abort=abort)
         self._connections.clear()
+        for login in self._logins.values():
+            login.cancel()
+        self._logins.clear()
 
     # -- questions
 
@@ -166,6 +204,8 @@ class Cluster:
         for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
             try:
                 return await self._connect(address, "control")
+            except LoginFailed:
+                raise  # the others would say the same, and count it as one more attempt to break in
             except ConnectionError as error:
                 reasons.append(str(error))
                 kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else kind
@@ -191,7 +231,13 @@ class Cluster:
 
     async def _describe(self, names: list[str] | None, create: bool) -> Any:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        try:
+            return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        except ConnectionLost as error:
+            if self.brokers or self.endpoint.security.sasl or not str(error).endswith(CLOSED):
+                raise
+            hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
+            raise ConnectionLost(f"{error}; {hint}") from error
 
     async def _creates_what_is_named(self) -> bool:
         """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""

@@ -34,6 +34,9 @@ _LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _TLS_ALERTS = range(0x150300, 0x150305)  # how an answer to plain text begins where TLS is spoken
 _READS_IN_A_ROW = 8  # then the other connections get their turn
+CLOSED = "closed the connection"
+_BARE = -1  # in place of a correlation id: a frame that is nothing but a token
+_LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 
 class ConnectionLost(ConnectionError):
@@ -66,6 +69,7 @@ class Connection:
         self.bytes_in = 0
         self.versions: dict[int, tuple[int, int]] = {}
         self._waiting: deque[tuple[int, int, Answered]] = deque()
+        self._later: deque[tuple[int, int, bool, Sequence[Part], Answered]] | None = None  # while a login is under way
         self._name = struct.pack(f">h{len(client_id.encode())}s", len(client_id.encode()), client_id.encode())
         self._outgoing: deque[memoryview] = deque()
         self._correlation = 0
@@ -128,7 +132,7 @@ class Connection:
     @property
     def can_write(self) -> bool:
         """Nothing waits in user space: what is sent now goes to the kernel now."""
-        return not self._outgoing
+        return not self._outgoing and self._later is None
 
     def close(self, error: Exception | None = None, *, abort: bool = False) -> None:
         """End it. `abort` sends a reset, so that the broker drops what it has not read yet."""
@@ -143,8 +147,37 @@ class Connection:
         sock.close()
         self.error = error or ConnectionLost(f"{self} was closed")
         self._outgoing.clear()
+        later, self._later = self._later or (), None
         while self._waiting:
             self._waiting.popleft()[2](None, self.error)
+        for request in later:
+            request[-1](None, self.error)
+
+    # -- logging in
+
+    def hold(self) -> None:
+        """From now on only the login goes out: a broker takes anything else in the midst of it for a mistake."""
+        self._later = deque() if self._later is None else self._later
+
+    def go_on(self) -> None:
+        """The login is over: what was sent meanwhile goes out, in order."""
+        later, self._later = self._later or deque(), None
+        while later and self._sock is not None:
+            self.send(*later.popleft())
+        for request in later:
+            request[-1](None, self.error)
+        if self.on_drain is not None and self._sock is not None:
+            self.on_drain()
+
+    def send_bare(self, token: bytes, *, is_answered: bool) -> asyncio.Future[memoryview]:
+        """A login's token without a header, as brokers before 1.0 take them; the answer is of the same kind."""
+        future, answered = self._future()
+        if is_answered:
+            self._waiting.append((_BARE, 0, answered))
+        else:
+            future.set_result(memoryview(b""))
+        self._queue([_INT.pack(len(token)), token], len(token) + 4)
+        return future
 
     # -- requests
 
@@ -152,13 +185,18 @@ class Connection:
         """Frame a request around its buffers and send it; `answered` gets the answer's body, or why there is none."""
         if self._sock is None:
             raise self.error or ConnectionLost(f"{self} is not open")
+        if self._later is not None and api_key not in _LOGIN:
+            self._later.append((api_key, api_version, flexible, parts, answered))
+            return
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         size = 8 + len(self._name) + flexible + sum(map(len, parts))
         header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
         # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
         self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
-        framed: Sequence[Part] = [header, *parts]
-        size += 4
+        self._queue([header, *parts], size + 4)
+
+    def _queue(self, framed: Sequence[Part], size: int) -> None:
+        """A whole frame, sealed if there is TLS, behind what waits already."""
         if self._tls is not None:
             framed = self._tls.sealed(framed)
             size = sum(map(len, framed))
@@ -171,6 +209,11 @@ class Connection:
         self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]
     ) -> asyncio.Future[memoryview]:
         """As `send`, with a future for the answer."""
+        future, answered = self._future()
+        self.send(api_key, api_version, flexible, parts, answered)
+        return future
+
+    def _future(self) -> tuple[asyncio.Future[memoryview], Answered]:
         future: asyncio.Future[memoryview] = self._loop.create_future()
 
         def answered(data: memoryview | None, error: Exception | None) -> None:
@@ -182,8 +225,7 @@ class Connection:
                 future.set_exception(error or ConnectionLost(f"{self} was closed"))
                 future.exception()  # whoever waits will see it; whoever does not is not warned about it
 
-        self.send(api_key, api_version, flexible, parts, answered)
-        return future
+        return future, answered
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
         """Send one of kafka-python's messages in the highest version that both sides know."""
@@ -296,7 +338,7 @@ class Connection:
             said = f"it hangs up after the TLS handshake: {self._tls.hint}"
             self.close(AuthenticationFailed(f"{self}: {said}"))
         else:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} closed the connection"))
+            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} {CLOSED}"))
 
     def _wake_me_for(self, size: int) -> None:
         """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
@@ -308,7 +350,8 @@ class Connection:
         at, held, small = 0, self._held, self._small
         while held - at >= 4:
             size = _INT.unpack_from(small, at)[0]
-            if not 4 <= size <= self.max_frame:
+            least = 0 if self._waiting and self._waiting[0][0] == _BARE else 4
+            if not least <= size <= self.max_frame:
                 self._not_kafka(size)
                 return
             at += 4
@@ -338,7 +381,8 @@ class Connection:
             self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
 
     def _deliver(self, frame: memoryview) -> None:
-        correlation = _INT.unpack_from(frame)[0]
+        is_bare = bool(self._waiting) and self._waiting[0][0] == _BARE
+        correlation = _BARE if is_bare else _INT.unpack_from(frame)[0]
         if not self._waiting or self._waiting[0][0] != correlation:
             self.close(ConnectionLost(f"{self} answered a question that was not asked"))
             return
@@ -355,9 +399,10 @@ def _reason(error: OSError) -> str:
 
 
 def _responses() -> dict[int, Any]:
-    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
 
-    classes = [getattr(module, name) for module in (admin, consumer, metadata, producer) for name in module.__all__]
+    modules = (admin, consumer, metadata, producer, sasl)
+    classes = [getattr(module, name) for module in modules for name in module.__all__]
     messages: list[Any] = [c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage)]
     return {m.API_KEY: m for m in messages if not m.is_request()}
 

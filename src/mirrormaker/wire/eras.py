@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
@@ -36,6 +37,15 @@ def of(version: tuple[int, ...] | None) -> Versions | None:
     return KAFKA_0_9 if version >= (0, 9) else KAFKA_0_8_2
 
 
+async def told(connection: Connection, patience: float) -> Versions:
+    """What a broker knows that asks for a login: only this question is answered before. 0.9 takes it for a token, and hangs up."""
+    try:
+        return _table(await connection.ask(ApiVersionsRequest(), patience, version=0))
+    except ConnectionLost as error:
+        said = f"{error}; if it is older than 0.10, say so with broker.version=0.9"
+        raise ConnectionLost(said) from error
+
+
 async def ask(connection: Connection, open_another: Callable[[], Awaitable[Connection]], patience: float) -> Versions:
     """What the broker at the other end knows; the connection is open afterwards only if it could be asked."""
     answer = asyncio.ensure_future(connection.ask(ApiVersionsRequest(), patience, version=0))
@@ -49,10 +59,13 @@ async def ask(connection: Connection, open_another: Callable[[], Awaitable[Conne
                 return KAFKA_0_9
         elif answer.done() and _hung_up(answer.exception()) and await _is_0_8(open_another):
             return KAFKA_0_8_2
-        versions = await answer
-        return {v.api_key: (v.min_version, v.max_version) for v in versions.api_keys}
+        return _table(await answer)
     finally:
         answer.cancel()
+
+
+def _table(answer: Any) -> Versions:
+    return {v.api_key: (v.min_version, v.max_version) for v in answer.api_keys}
 
 
 def _hung_up(error: BaseException | None) -> bool:

@@ -1,0 +1,173 @@
+"""A Kerberos realm on this machine: Debian's krb5-kdc as a plain child process, with its database in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+from mirrormaker.embedded import owned
+from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.embedded.ports import free_port
+from mirrormaker.embedded.server import Server
+
+_PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where Debian has them, and only root's PATH leads
+_START = 10.0
+"""Seconds for the KDC to listen; a tenth of one is usual."""
+
+# No names are looked up, so that neither the network nor the machine's own realm matters; TCP, since it fails at once.
+_CLIENT = """[libdefaults]
+  default_realm = {realm}
+  dns_lookup_kdc = false
+  dns_lookup_realm = false
+  dns_canonicalize_hostname = false
+  rdns = false
+  udp_preference_limit = 1
+[realms]
+  {realm} = {{
+    kdc = 127.0.0.1:{port}
+  }}
+[domain_realm]
+  localhost = {realm}
+"""
+_SERVER = """[kdcdefaults]
+  kdc_listen = 127.0.0.1:{port}
+  kdc_tcp_listen = 127.0.0.1:{port}
+[realms]
+  {realm} = {{
+    database_name = {directory}/principal
+    key_stash_file = {directory}/stash
+    acl_file = {directory}/kadm5.acl
+    max_life = 24h
+    max_renewable_life = 7d
+  }}
+[logging]
+  kdc = FILE:{directory}/requests.log
+"""
+
+
+def missing() -> str:
+    """What is not installed here and would be needed; "" if nothing is."""
+    absent = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+    return f"{', '.join(absent)} not found: install Debian's krb5-kdc and krb5-admin-server" if absent else ""
+
+
+class Kdc:
+    """One realm, from `start` to `stop` or inside `with`."""
+
+    def __init__(self, realm: str = "EXAMPLE.COM") -> None:
+        self.realm = realm
+        self._directory: Path | None = None
+        self._port = 0
+        self._server: Server | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where keytabs can be put: it goes when the KDC does."""
+        if self._directory is None:
+            raise EmbeddedError(f"the KDC of {self.realm} does not run")
+        return self._directory
+
+    @property
+    def config(self) -> Path:
+        """The krb5.conf for clients and brokers."""
+        return self.directory / "krb5.conf"
+
+    @property
+    def requests(self) -> str:
+        """What the KDC has logged: one line for each ticket that was asked for."""
+        return (self.directory / "requests.log").read_text(errors="replace")
+
+    def start(self) -> Kdc:
+        """Make an empty realm and wait until its KDC listens."""
+        if words := missing():
+            raise EmbeddedError(words)
+        self._directory = owned.new_directory("kdc")
+        self._port = free_port()
+        names = {"realm": self.realm, "port": self._port, "directory": self._directory}
+        self.config.write_text(_CLIENT.format(**names))
+        (self._directory / "kdc.conf").write_text(_SERVER.format(**names))
+        (self._directory / "kadm5.acl").touch()
+        self._run("kdb5_util", "create", "-s", "-r", self.realm, "-P", secrets.token_hex(16))
+        command = [_program("krb5kdc"), "-n", "-r", self.realm]  # -n: it stays our child
+        self._server = Server("kdc", command, self._directory, self._environment)
+        self.resume()
+        return self
+
+    def resume(self) -> None:
+        """Start the KDC again after `pause`."""
+        assert self._server is not None
+        self._server.launch()
+        self._server.wait_until(self._listens, _START)
+
+    def pause(self) -> None:
+        """Stop the KDC: nobody gets a ticket until `resume`."""
+        if self._server is not None:
+            self._server.stop()
+
+    def stop(self) -> None:
+        self.pause()
+        if self._directory is not None:
+            owned.remove_directory(self._directory)
+        self._directory = None
+
+    def __enter__(self) -> Kdc:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def add(self, principal: str, *, life: str = "") -> Path:
+        """A new principal, and the keytab that holds its key; `life` is that of its tickets ("20 seconds")."""
+        keytab = self.directory / f"{principal.replace('/', '_')}.keytab"
+        how = [
+            "-randkey",
+            "+requires_preauth",
+            *(["-maxlife", life] if life else []),
+        ]  # as everywhere: or clocks do not matter
+        self._admin("addprinc", *how, f"{principal}@{self.realm}")
+        self._admin("ktadd", "-k", str(keytab), f"{principal}@{self.realm}")
+        return keytab
+
+    def remove(self, principal: str) -> None:
+        """A principal that the KDC no longer knows, though keytabs hold its key."""
+        self._admin("delprinc", "-force", f"{principal}@{self.realm}")
+
+    def change_key(self, principal: str) -> None:
+        """A new key: keytabs that were written before are of no use any more."""
+        self._admin("cpw", "-randkey", f"{principal}@{self.realm}")
+
+    def _admin(self, *words: str) -> None:
+        query = " ".join(f'"{word}"' if " " in word else word for word in words)
+        said = self._run("kadmin.local", "-r", self.realm, "-q", query)
+        if "while" in said:  # its way to say that something went wrong; the exit code is 0 all the same
+            raise EmbeddedError(f"kadmin.local {query}: {said}")
+
+    def _run(self, program: str, *args: str) -> str:
+        done = subprocess.run(
+            [_program(program), *args], env=self._environment, capture_output=True, text=True, timeout=30
+        )
+        if done.returncode:
+            raise EmbeddedError(f"{program} failed: {done.stdout}{done.stderr}")
+        return done.stderr
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "KRB5_CONFIG": str(self.config), "KRB5_KDC_PROFILE": str(self.directory / "kdc.conf")}
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=_PATH)
+    assert found is not None
+    return found

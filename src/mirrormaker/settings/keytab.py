@@ -1,0 +1,39 @@
+"""Whose keys a keytab holds: libkrb5 itself only says that there are no tickets."""
+
+from __future__ import annotations
+
+import struct
+
+_MAGIC = b"\x05\x02"
+
+
+class NotAKeytab(ValueError):
+    """The bytes are something else."""
+
+
+def principals(keytab: bytes) -> list[str]:
+    """The principals, each once, in the order of the file."""
+    if keytab[:2] != _MAGIC:
+        raise NotAKeytab
+    found: dict[str, None] = {}
+    at = 2
+    try:
+        while at + 4 <= len(keytab):
+            (size,) = struct.unpack_from(">i", keytab, at)
+            if size > 0:  # else it is a hole, where a key was removed
+                found[_principal(keytab, at + 4)] = None
+            at += 4 + abs(size)
+    except (struct.error, UnicodeDecodeError):
+        raise NotAKeytab from None
+    return list(found)
+
+
+def _principal(keytab: bytes, at: int) -> str:
+    (count,) = struct.unpack_from(">H", keytab, at)
+    at += 2
+    parts = []
+    for _ in range(count + 1):  # the realm comes first
+        (size,) = struct.unpack_from(">H", keytab, at)
+        parts.append(keytab[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    return f"{'/'.join(parts[1:])}@{parts[0]}"
