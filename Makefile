@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java kerberos
+.PHONY: demo test lint bench bench-quick faults clean setup java tools kerberos
 .DEFAULT_GOAL := help
 
 help:
@@ -43,8 +43,12 @@ lint: $(READY)
 kerberos: $(READY)
 	@sh scripts/kerberos.sh $(VENV)
 
+# A browser and promtool, for tests that are skipped without them.
+tools: $(READY)
+	@sh scripts/tools.sh $(VENV)
+
 # Two at a time, file by file; then those that measure, which want the machine for themselves.
-test: setup kerberos lint
+test: setup kerberos lint tools
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else

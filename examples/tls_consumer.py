@@ -45,4 +45,4 @@ def main(bootstrap: str, trusted: str, client: str, idle_ms: float = float("inf"
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from examples import tls_consumer, tls_producer
 
+from mirrormaker.cli import call
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.acls import AUTHORIZER, grant, revoke
 from mirrormaker.embedded.certificates import Authority, Identity
@@ -343,6 +344,16 @@ def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(sta
     assert f"{READER} the right to DescribeConfigs on topic {TOPIC}" in said
 
 
+def test_the_offset_checker_comes_in_the_same_way(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_within(stage, tmp_path)  # it commits where each partition begins
+    servers = stage.source.address("MTLS")
+    file = settings_of(tmp_path, servers, stage.jks)
+    assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
+    assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
+
+
 # -- the examples
 
 
@@ -386,7 +397,7 @@ def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
 def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_no_secret(
     stage: Stage, tmp_path: Path
 ) -> None:
-    """With exactly the rights of docs/security.md; JKS at the source, PKCS12 at the target."""
+    """With exactly the rights of docs/security.md, one of them missing for a while; JKS at the source, PKCS12 at the target."""
     topic = "killed"
     stage.source.create_topic(topic, 2)
     for right in (("Read", "topic", topic), ("Read", "group", topic)):
@@ -403,6 +414,9 @@ def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_n
     writer = Writer(stage.source, topic, 2, 2000)
     with MirrorProcess(tmp_path, *ends, *options, *conf, **files) as mirror:
         mirror.wait_for("lag", 60)
+        revoke(stage.target, WRITER, "Write", "topic", topic)
+        mirror.wait_for(f"does not give {WRITER} the right to Write on topic {topic}; this grants it: kafka-acls", 30)
+        grant(stage.target, WRITER, "Write", "topic", topic)
         seen = shown(mirror, events)
         family = mirror.descendants()
         mirror.kill()

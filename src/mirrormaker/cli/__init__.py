@@ -1,4 +1,4 @@
-"""The commands: `mirrormaker run`, `offsets`, `settings`, `demo`; and the names under which people know some of them."""
+"""The commands: `mirrormaker run`, `verify`, `offsets`, `settings`, `demo`; and the names under which people know some of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from mirrormaker import __version__
-from mirrormaker.cli import demo, offsets, run, settings
+from mirrormaker.cli import demo, offsets, run, settings, verify
 from mirrormaker.errors import MirrorError, SettingError
 from mirrormaker.settings.options import Parser
 
-COMMANDS = (run, offsets, settings, demo)
+COMMANDS = (run, verify, offsets, settings, demo)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -113,10 +113,10 @@ def _start_mirror(directory: Path, source: str, target: str, streams: int) -> su
     consumer.write_text(f"bootstrap.servers={source}\ngroup.id=demo\n")
     producer.write_text(f"bootstrap.servers={target}\n")
     names = ", ".join(TOPICS)
-    options = ["--whitelist", names, "--num.streams", str(streams)]
+    options = ["--whitelist", names, "--num.streams", str(streams), "--status.address", "127.0.0.1:0"]
     print(
         f"\n$ mirrormaker run --consumer.config source.properties --producer.config target.properties \\\n"
-        f'      --whitelist "{names}" --num.streams {streams}\n',
+        f'      --whitelist "{names}" --num.streams {streams} --status.address 127.0.0.1:0\n',
         file=sys.stderr,
         flush=True,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from typing import Any
 
+from mirrormaker.errors import MirrorError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.together import settle
@@ -28,6 +30,18 @@ def add_to(commands: Any) -> None:
 def body(args: argparse.Namespace) -> int:
     """Refuse what is wrong before anything is started; then mirror."""
     checked = options.check(args)
+    try:
+        return _mirror(checked)
+    except MirrorError as error:
+        if checked.log_format != "json":
+            raise
+        from mirrormaker.show.progress import json_line
+
+        print(json_line(str(error), "error"), file=sys.stderr)
+        return error.exit_code
+
+
+def _mirror(checked: options.RunOptions) -> int:
     logins = checked.login_files
     consumers = [
         source_settings(properties.read(path, "--consumer.config"), logins) for path in checked.consumer_config

@@ -295,6 +295,7 @@ class Flow:
             holding.outdated |= gone or not has_been_there
         self.taking.keys &= self.membership.seat.assigned if has_been_there else set()
         self._joined_at = time.monotonic()
+        self.roster.counts.rebalances += 1
         self.assigned.set()
 
     async def _follow_assignments(self) -> None:
@@ -312,6 +313,8 @@ class Flow:
             taken = await self.taking.take_up()
             self.taking.keys = set()
             await self._tell_listener("on_partitions_assigned", taken)
+            if (leaving or taken) and self.ready.is_set():  # the first share is in the summary
+                self.say(f"rebalance: {len(taken)} partitions come, {len(leaving)} go, {len(held)} are mirrored here")
             self.roster.plan()
             self.ready.set()
 

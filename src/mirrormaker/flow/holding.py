@@ -68,12 +68,16 @@ class Holding:
         self.tries += 1
         return news
 
-    def count(self, records: int, size: int) -> None:
-        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition."""
-        before = self._last
-        self.records += records - before[0]
-        self.bytes += size - before[1]
+    def count(self, records: int, size: int, by_number: int | None) -> tuple[int, int]:
+        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition.
+
+        Records are counted by their numbers, where they have any: so nothing is missing that a killed stream had not reported.
+        """
+        new = records - self._last[0] if by_number is None else by_number, size - self._last[1]
+        self.records += new[0]
+        self.bytes += new[1]
         self._last = (records, size)
+        return new
 
     def handed_over(self) -> None:
         """The stream has let go, or is gone."""

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -21,12 +20,16 @@ from mirrormaker.errors import AbortError, ClusterError, MirrorError, SettingErr
 from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.flow import Flow, Wiring
+from mirrormaker.flow.looking import look
 from mirrormaker.flow.membership import NotMember
 from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, Judge, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.show.progress import Display, Snapshot, duration
+from mirrormaker.status.counts import Counts
+from mirrormaker.status.server import StatusServer
+from mirrormaker.status.status import Status
 from mirrormaker.stream.handler import load_handler, load_listener
 from mirrormaker.stream.trouble import describe
 from mirrormaker.wire.codec import BadFrame
@@ -49,12 +52,14 @@ class Mirror:
         self.desk = Desk()
         self.directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
         self.log = Path(options.log_file).absolute() if options.log_file else self.directory / "spark.log"
-        self.display = Display(options.progress_interval, self.snapshot)
+        self.display = Display(options.progress_interval, self.snapshot, as_json=options.log_format == "json")
+        self.counts = [Counts() for _ in sources]  # they outlive flows
         self._slots: list[IO[str]] = []
         self._instances: dict[int, str] = {}
         self._troubles: dict[int, str] = {}  # why a source is not mirrored at the moment
         self._ended: list[Flow] = []  # that others have replaced
         self._stopping = asyncio.Event()
+        self._status: StatusServer | None = None
         streams = options.num_streams * len(sources)
         self._jvm: asyncio.Future[Any] | None = None
         self._session: asyncio.Future[SparkSession] | None = None
@@ -68,8 +73,10 @@ class Mirror:
             asyncio.get_running_loop().add_signal_handler(name, self._stop, name)
         self.flows = [self._new_flow(number) for number in range(len(self.sources))]
         try:
+            await self._open_status()
             unreachable = await self._connect()
         except BaseException:
+            self._close_status()
             await self.desk.close()
             self._clean_up()
             raise
@@ -91,6 +98,7 @@ class Mirror:
             self.display.stop()
             await self.desk.close()
             self.engine.end()
+            self._close_status()
             self._clean_up()
         return self._verdict(failure)
 
@@ -105,6 +113,7 @@ class Mirror:
             self.listener,
         )  # fmt: skip
         flow = Flow(number, settings, wiring, self._instances[number])
+        flow.roster.counts = self.counts[number]
         self.desk.register(number, flow.roster)
         return flow
 
@@ -200,13 +209,36 @@ class Mirror:
 
     # -- what is shown
 
+    async def _open_status(self) -> None:
+        """The page, if one is asked for: from before the clusters are reached until the last line."""
+        settings = self.options.status
+        if settings is not None:
+            self._status = StatusServer(
+                settings, Status(lambda: look(self), self.display.events, settings.max_partitions)
+            )
+            self.display.show(f"status     {await self._status.open()}")
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def flows_of(self, number: int) -> list[Flow]:
+        """All that a source has had, the running one last."""
+        return [*(flow for flow in self._ended if flow.number == number), self.flows[number]]
+
+    def trouble_of(self, number: int) -> str:
+        return self._troubles.get(number, "")
+
+    def member_of(self, number: int) -> str:
+        return self._instances[number]
+
     async def _watch(self) -> None:
         while not any(flow.ready.is_set() for flow in self.flows):
             await asyncio.sleep(0.1)
         with contextlib.suppress(asyncio.TimeoutError):  # one summary for all, unless some are late
             await asyncio.wait_for(asyncio.gather(*(flow.ready.wait() for flow in self.flows)), 5)
         for text in self.summary():
-            self.display.console.print(text, markup=False, soft_wrap=True)
+            self.display.show(text)
         started = asyncio.get_running_loop().time()
         while not any(flow.roster.seen for flow in self.flows):
             waited = asyncio.get_running_loop().time() - started
@@ -249,17 +281,11 @@ class Mirror:
             out += [f"note       {note}" for note in flow.settings.notes]
         flow = next((flow for flow in self.flows if flow.ready.is_set()), self.flows[0])
         place = "this machine" if self.engine.is_local else self.engine.master
-        exact, why = True, "acks=all, one producer identity per source partition"
-        if self.target.acks != -1:
-            exact, why = False, "acks=1: an acknowledged record can be lost"
-        elif not flow.is_exact:
-            exact, why = False, "the target is older than Kafka 0.11: it cannot tell what it has, and takes no headers"
-        elif self.handler is not None and not self.handler.is_deterministic:
-            exact, why = False, "the message handler declares that it is not deterministic"
+        guarantee, why = self.guarantee()
         out += [
             f"target     {flow.target.endpoint}{f' (cluster {flow.target.id})' if flow.target.id else ''}",
             f"streams    {streams}{' per source' if len(self.flows) > 1 else ''}, on Spark at {place}",
-            f"guarantee  {'exactly once, in order' if exact else 'at least once'} ({why})",
+            f"guarantee  {guarantee} ({why})",
         ]
         if self.options.message_handler:
             out.append(f"handler    {self.options.message_handler[0]}")
@@ -267,6 +293,17 @@ class Mirror:
             out.append(f"packing    what is not {CODECS[self.target.codec]} is packed anew (compression.type)")
         out += [f"note       {note}" for note in self.target.notes]
         return out
+
+    def guarantee(self) -> tuple[str, str]:
+        """What is promised, and why."""
+        if self.target.acks != -1:
+            return "at least once", "acks=1: an acknowledged record can be lost"
+        if any(flow.ready.is_set() and not flow.is_exact for flow in self.flows):
+            why = "the target is older than Kafka 0.11: it cannot tell what it has, and takes no headers"
+            return "at least once", why
+        if self.handler is not None and not self.handler.is_deterministic:
+            return "at least once", "the message handler declares that it is not deterministic"
+        return "exactly once, in order", "acks=all, one producer identity per source partition"
 
     def _by_key(self, flow: Flow) -> list[str]:
         """Topics whose records change their partition."""
@@ -318,21 +355,25 @@ class Mirror:
         if failure is not None:
             if not isinstance(failure, MirrorError):
                 raise failure
-            print(f"mirrormaker: {failure}", file=sys.stderr)
+            self.display.complain(str(failure))
             return failure.exit_code
         if self.options.exit_when_caught_up and not any(f.membership.topics for f in self.flows):
-            print(f"mirrormaker: no topic matches {self.filter.pattern}", file=sys.stderr)
+            self.display.complain(f"no topic matches {self.filter.pattern}")
             return 1
         for text in self._troubles.values():
-            print(f"mirrormaker: {text}", file=sys.stderr)
+            self.display.complain(text)
         if self._troubles:
             return 1
         if stopped:
-            print(f"mirrormaker: {len(stopped)} partitions could not be mirrored to the end", file=sys.stderr)
+            self.display.complain(f"{len(stopped)} partitions could not be mirrored to the end")
             return 1
         return 0
 
     # -- odds and ends
+
+    def _close_status(self) -> None:
+        if self._status is not None:
+            self._status.close()
 
     def _desk_addresses(self) -> tuple[str, str]:
         """Where the desk listens, and under which address streams reach it."""

@@ -12,6 +12,7 @@ from typing import Any
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.plan import moves, spread
+from mirrormaker.status.counts import Counts
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import SAME_PLACE
 
@@ -44,6 +45,7 @@ class Roster:
         """`log` is where Spark tells what keeps a stream from starting."""
         self.flow, self.streams, self.desk, self.say, self.then, self.log = flow, streams, desk, say, then, log
         self.holdings: dict[Key, Holding] = {}
+        self.counts = Counts()
         self.seen = False  # a stream has come to the desk
         self._dismissed = False
         self._gone: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
@@ -78,9 +80,13 @@ class Roster:
         """Where a stream stays away, the others take its partitions."""
         present = self._present()
         orphans = [h for h in self if h.stream is not None and h.stream not in present and not h.given]
+        away = sorted({holding.stream for holding in orphans if holding.stream is not None})
         for holding in orphans:
             holding.stream = None
         if orphans and not self._dismissed:
+            if self.seen:
+                names = ", ".join(map(str, away))
+                self.say(f"stream {names} stays away: {len(orphans)} partitions go to the others")
             self.plan()
 
     def give(self) -> None:
@@ -137,6 +143,9 @@ class Roster:
             self._gone = dict.fromkeys(self._gone, time.monotonic())
         self.seen = True
         self._gone.pop(stream, None)
+        self.counts.streams[stream].arrived()
+        if self.counts.streams[stream].starts > 1 and not self._dismissed:
+            self.say(f"stream {stream} is back")
         self._alarmed.discard(stream)
         self.then.arrived()
         self.give()
@@ -144,12 +153,16 @@ class Roster:
     def left(self, stream: int) -> None:
         """A stream is gone without a word: whatever it had may still be under way."""
         self._gone[stream] = time.monotonic()
-        for holding in self:
-            if holding.stream == stream and holding.given:
-                holding.handed_over()
-                holding.clean = False
+        self.counts.streams[stream].left()
+        had = [holding for holding in self if holding.stream == stream and holding.given]
+        for holding in had:
+            holding.handed_over()
+            holding.clean = False
+        if not self._dismissed:
+            self.say(f"stream {stream} is gone; its {len(had)} partitions are taken over from what was last reported")
 
     def reported(self, stream: int, message: dict[str, Any]) -> None:
+        self.counts.streams[stream].reported(message)
         for part in message["partitions"]:
             holding = self.holdings.get((part["topic"], part["partition"]))
             if holding is not None and holding.given and holding.tenancy == part["tenancy"]:
@@ -165,9 +178,12 @@ class Roster:
 
     def _note(self, holding: Holding, part: dict[str, Any]) -> None:
         position, before = Position.from_json(part["position"]), holding.position.offset
+        by_number = 0 if position.identity.is_numbered else None
         if position.identity == holding.position.identity and position.offset >= holding.position.offset:
+            by_number = None if by_number is None else position.records_since(holding.position)
             holding.position = position
-        holding.count(part["records"], part["bytes"])
+        new = holding.count(part["records"], part["bytes"], by_number)
+        self.counts.add(holding.position.key, *new, part.get("tally"))
         holding.end = max(holding.end, part["end"])
         if part["state"] == "stopped":
             part["note"] = ""  # why is said by whoever deals with it

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from mirrormaker import __version__
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.login import NO_FILES, LoginFiles, login_files
+from mirrormaker.settings.status import StatusSettings, status_settings
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,22 @@ OPTIONS = (
         ("--progress.interval.ms",), "how often a line of progress is printed when there is no terminal", "MS", 10_000, int,
         group=_SHOWN,
     ),
+    Option(
+        ("--log.format",), "lines for people (text), or one JSON object in each line (json)", "FORMAT", "text", group=_SHOWN,
+    ),
+    Option(
+        ("--status.address",),
+        "a page that shows the mirror at work, with /api, /metrics for Prometheus, /healthz and /readyz; port 0 takes a free one",
+        "HOST:PORT", group=_SHOWN,
+    ),
+    Option(
+        ("--status.token",), "what must be known to see the page: needed for any address but loopback; @FILE reads it from a file",
+        "TOKEN", group=_SHOWN,
+    ),
+    Option(
+        ("--metrics.max.partitions",),
+        "partitions that have metrics of their own; the others are added up as partition=\"other\"", "N", 1000, int, group=_SHOWN,
+    ),
     Option(("--log.file",), "where Spark's own messages go (default: kept only while the mirror runs)", "FILE", group=_SHOWN),
     Option(("--new.consumer",), "accepted for old command lines; there is only one consumer", group=_LEGACY),
     Option(("--new.producer",), "accepted for old command lines; there is only one producer", group=_LEGACY),
@@ -195,6 +212,8 @@ class RunOptions:
     rebalance_listener: tuple[str, str | None] | None = None
     streams_given: bool = False
     login_files: LoginFiles = NO_FILES
+    log_format: str = "text"
+    status: StatusSettings | None = None
 
 
 def check(args: argparse.Namespace) -> RunOptions:
@@ -216,6 +235,7 @@ def check(args: argparse.Namespace) -> RunOptions:
         ("queue_size", 1),
         ("offset_commit_interval_ms", 1),
         ("progress_interval_ms", 100),
+        ("metrics_max_partitions", 0),
     ):
         value = getattr(args, name)
         if value is not None and value < low:
@@ -230,6 +250,8 @@ def check(args: argparse.Namespace) -> RunOptions:
         if getattr(args, name) is not None and getattr(args, needs) is None:
             option, other = (f"--{dest.replace('_', '.')}" for dest in (name, needs))
             raise SettingError(f"{option} without {other}: arguments of what?")
+    if args.log_format not in ("text", "json"):
+        raise SettingError(f"--log.format {args.log_format}: this must be text or json")
     if args.undelivered_file is not None and abort == "true":
         raise SettingError(
             "--undelivered.file is for --abort.on.send.failure false: otherwise the first such record ends the run"
@@ -265,6 +287,8 @@ def check(args: argparse.Namespace) -> RunOptions:
         ),
         streams_given="num_streams" in getattr(args, "_given", ()),
         login_files=login_files(args.jaas_config, args.krb5_config, args.D, os.environ),
+        log_format=args.log_format,
+        status=status_settings(args.status_address, args.status_token, args.metrics_max_partitions),
     )
 
 

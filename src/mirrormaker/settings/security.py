@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,26 +38,35 @@ def idle_security(file: File) -> list[str]:
 
 
 def _tls(file: File) -> Tls:
-    from mirrormaker.wire.keystores import encrypted, pem, subject  # only who has stores needs cryptography
+    """What cannot work is said now, with the file's name."""
+    from mirrormaker.wire.keystores import StoreError, pem  # only who speaks TLS needs cryptography
     from mirrormaker.wire.tls import TlsFailed, context
 
-    own = _secret(file)
-    password = secrets.token_urlsafe() if own else ""
-    found = Tls(
-        trust=pem("CERTIFICATE", _trusted(file)),
-        chain=pem("CERTIFICATE", own.chain) if own else "",
-        key=encrypted(own.key, password) if own else "",
-        password=password,
-        subject=subject(own.chain[0]) if own else "",
-        checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
-        protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
-        ciphers=file.value("ssl.cipher.suites") or (),
-    )
+    own, trust = _secret(file), _trusted(file)
     try:
-        context(found)  # what cannot work is said now, with the file's name
-    except TlsFailed as error:
-        raise SettingError(f"{file.properties.path}: the ssl settings do not go together: {error}") from error
+        found = replace(
+            _identity(own) if own else Tls(),
+            trust=pem("CERTIFICATE", trust),
+            checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
+            protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
+            ciphers=file.value("ssl.cipher.suites") or (),
+        )
+        context(found)
+    except (TlsFailed, StoreError) as error:
+        raise SettingError(f"{file.properties.path}: TLS does not work with these ssl settings: {error}") from error
     return found
+
+
+def _identity(own: Secret) -> Tls:
+    from mirrormaker.wire.keystores import encrypted, pem, subject
+
+    password = secrets.token_urlsafe()
+    return Tls(
+        chain=pem("CERTIFICATE", own.chain),
+        key=encrypted(own.key, password),
+        password=password,
+        subject=subject(own.chain[0]),
+    )
 
 
 def _trusted(file: File) -> list[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +13,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from mirrormaker.status.events import Events
 
 _WINDOW = 10.0  # seconds over which rates are averaged
 
@@ -93,11 +97,23 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def json_line(text: str, kind: str, **figures: float) -> str:
+    """What `--log.format json` writes."""
+    now = time.time()
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+    return json.dumps({"time": when, "kind": kind, "text": text, **figures}, ensure_ascii=False)
+
+
 class Display:
     """Writes to stderr, so that stdout stays free for whoever wants to use it."""
 
-    def __init__(self, interval: float, look: Callable[[], Snapshot], console: Console | None = None) -> None:
+    def __init__(
+        self, interval: float, look: Callable[[], Snapshot], console: Console | None = None, *, as_json: bool = False
+    ) -> None:
+        """`as_json`: for machines, one JSON object in each line (--log.format)."""
         self.console = console or Console(stderr=True, highlight=False)
+        self.events = Events()
+        self._as_json = as_json
         self._interval, self._look = interval, look
         self._rates = Rates()
         self._started = self._last_line = time.monotonic()
@@ -105,10 +121,30 @@ class Display:
 
     def say(self, text: str) -> None:
         """An event, in its own line."""
-        self.console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, soft_wrap=True)
+        self._write(text, self.events.add(text).kind)
+
+    def show(self, text: str) -> None:
+        """Something that is not an event, without the time."""
+        if self._as_json:
+            self._write(text, "start")
+        else:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    def complain(self, text: str) -> None:
+        """Why the exit code is not 0."""
+        if self._as_json:
+            self._write(text, "error")
+        else:
+            print(f"mirrormaker: {text}", file=sys.stderr)
+
+    def _write(self, text: str, kind: str, **figures: float) -> None:
+        if self._as_json:
+            print(json_line(text, kind, **figures), file=sys.stderr, flush=True)
+        else:
+            self.console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, soft_wrap=True)
 
     def start(self) -> None:
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self._as_json:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True, get_renderable=self._picture)
             self._live.start()
 
@@ -119,7 +155,10 @@ class Display:
         self._rates.add(now, snapshot.records, snapshot.bytes)
         if self._live is None and now - self._last_line >= self._interval:
             self._last_line = now
-            self.say(line(snapshot, self._rates.per_second))
+            records, size = self._rates.per_second
+            figures = {"records_per_second": round(records, 1), "bytes_per_second": round(size)}
+            more = {"records": snapshot.records, "bytes": snapshot.bytes, "lag": snapshot.lag}
+            self._write(line(snapshot, (records, size)), "progress", **figures, **more)
 
     def stop(self) -> None:
         if self._live is not None:

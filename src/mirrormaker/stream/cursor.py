@@ -25,6 +25,7 @@ from mirrormaker.stream.position import Cut, Place, Position
 from mirrormaker.stream.progress import Progress, Unit
 from mirrormaker.stream.repack import NOT_THE_SAME
 from mirrormaker.stream.resume import read_back, read_last
+from mirrormaker.stream.tally import Tally
 from mirrormaker.stream.trouble import (
     FORGOTTEN,
     OUT_OF_RANGE,
@@ -74,7 +75,8 @@ class Cursor:
         self.turn = 0  # the same for what was taken out of them, which survives a new source leader
         self.high_watermark = -1
         self.needs_bytes = 0  # for a message that came cut short
-        self.records = self.bytes = self.resumes = 0
+        self.records = self.bytes = 0
+        self.tally = Tally()
         self.state, self.note = "waiting", ""
         # The target refused a batch: up to here so few go at a time, to find who is to blame.
         self.few, self.few_until = 0, -1
@@ -167,6 +169,7 @@ class Cursor:
         self.progress.acknowledged(entry.unit, cut)
         self.records += entry.count
         self.bytes += entry.size
+        self.tally.delivered(entry)
 
     def hold(self) -> None:
         """Requests of unknown fate are under way: old records must wait until they are through."""
@@ -245,6 +248,7 @@ class Cursor:
             except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
                 await self._drain()
                 failures = 0 if self.offset > started else failures + 1
+                self.tally.retries += 1
                 self.state, self.note = "waiting", describe(error)
                 await self._pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 await self.stream.refresh_target()
@@ -306,7 +310,7 @@ class Cursor:
                 await self._unless_released(self._read_back(unknown, ahead))
             finally:
                 late.cancel()
-            self.resumes += 1
+            self.tally.resumes += 1
 
     def _say_that_it_takes_long(self) -> None:
         self.note = "reading the target back takes long: has it enough replicas?"

@@ -86,6 +86,7 @@ class Fetcher:
                 if not cut_short:
                     for cursor in self.cursors:
                         cursor.note = f"source: {describe(error)}"
+                        cursor.tally.retries += 1
                     await self._settle()
 
     async def _deliver(self, deliveries: list[Delivery], frame: Frame) -> None:
@@ -207,6 +208,7 @@ class Fetcher:
             )
         else:
             cursor.note = f"source: {describe(error_for(part.error))}"
+            cursor.tally.retries += 1
 
     async def _settle(self) -> None:
         """After an error: a pause, a fresh look at who leads what, and each cursor to its leader."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mirrormaker.wire.batch import SEQUENCES
+
 Place = tuple[str, int]  # a target partition: topic ("" for the source topic's name) and number
 
 
@@ -71,6 +73,11 @@ class Position:
         """The same partition further on: some target partitions have moved."""
         cuts = {cut.place: cut for cut in self.cuts} | {cut.place: cut for cut in moved}
         return replace(self, offset=offset, leader_epoch=leader_epoch, cuts=tuple(cuts.values()))
+
+    def records_since(self, before: Position) -> int:
+        """Records of one identity that came to the target in between, whoever has heard of it: each has its own number."""
+        then = {cut.place: cut.sequence for cut in before.cuts}
+        return sum((cut.sequence - then.get(cut.place, 0)) % SEQUENCES for cut in self.cuts)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from kafka.errors import KafkaError, LeaderNotAvailableError
@@ -76,6 +77,7 @@ class Stream:
         self._parent = os.getppid()
         self._finished: list[dict[str, Any]] = []
         self._reports = 0
+        self._cpu_before = _cpu()  # Spark may have used this process for another task
         self._dismissed = False
         self._stopping = asyncio.Event()
         self._gone = False  # the desk, or our right to send
@@ -241,7 +243,6 @@ class Stream:
     def _report(self) -> dict[str, Any]:
         """What the desk is told: each cursor's place, and those that came to their end."""
         finished, self._finished = self._finished, []
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "partitions": [
                 {"topic": c.topic, "partition": c.partition, "position": c.current.to_json(), **self._figures(c)}
@@ -249,7 +250,8 @@ class Stream:
             ],
             "finished": finished,
             "buffer": self.buffer.bytes,
-            "cpu": usage.ru_utime + usage.ru_stime,
+            "cpu": round(_cpu() - self._cpu_before, 3),
+            "memory": _memory(),
         }
 
     def _figures(self, cursor: Cursor) -> dict[str, Any]:
@@ -259,9 +261,9 @@ class Stream:
             "end": cursor.high_watermark,
             "state": cursor.state,
             "note": cursor.note,
-            "resumes": cursor.resumes,
             "clean": cursor.is_clean,
             "tenancy": cursor.tenancy,
+            **cursor.tally.news(),
         }
 
     # -- what cursors ask for
@@ -387,6 +389,20 @@ class Stream:
                 self.check_topics(cursor)
             except Renumber as why:
                 cursor.trouble(why)
+
+
+def _cpu() -> float:
+    """Seconds of processor time that this process has had."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _memory() -> int:
+    """Bytes in memory now; where the system does not tell, the most that there ever were."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def run(work: Work, number: int, attempt: int) -> list[Position]:

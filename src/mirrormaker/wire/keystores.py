@@ -70,7 +70,7 @@ def secret(data: bytes, password: str, key_password: str = "") -> Secret:
         found = [chained for chained in secrets if chained[1]]
         if not found:
             raise StoreError(_NO_KEY)
-        sealed, chain = max(found, key=lambda chained: _ends(chained[1][0]))  # of several, the one that was made last
+        sealed, chain = max(found, key=lambda chained: _ends(chained[1][0]))  # of several, the newest
         return Secret(_unprotected(sealed, key_password or password), chain)
     if _is_pem(data):
         return secret_of_pem(data, data, key_password or password)

@@ -1,0 +1,76 @@
+"""The mirror as its status page sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrormaker.flow.flow import Flow
+from mirrormaker.flow.holding import Holding
+from mirrormaker.status.picture import FLOWING, STOPPED, WAITING, Partition, Picture, Source, Stream
+
+if TYPE_CHECKING:
+    from mirrormaker.flow.mirror import Mirror
+
+
+def look(mirror: Mirror) -> Picture:
+    names = _names([Path(settings.path).stem for settings in mirror.sources])
+    guarantee, why = mirror.guarantee()
+    target = next((flow.target for flow in mirror.flows if flow.target.id), mirror.flows[0].target)
+    each = list(zip(names, mirror.flows, strict=True))
+    return Picture(
+        sources=tuple(_source(mirror, name, flow) for name, flow in each),
+        target=str(target.endpoint),
+        target_cluster=target.id,
+        guarantee=guarantee,
+        why=why,
+        buffer_limit=mirror.target.buffer_bytes,
+        streams=tuple(stream for name, flow in each for stream in _streams(name, flow)),
+        partitions=tuple(_partition(name, holding) for name, flow in each for holding in flow.roster),
+        is_stopping=mirror.is_stopping,
+    )
+
+
+def _names(stems: list[str]) -> list[str]:
+    """Files of one name in several directories must not look like one source."""
+    return [stem if stems.count(stem) == 1 else f"{stem}-{at}" for at, stem in enumerate(stems, 1)]
+
+
+def _source(mirror: Mirror, name: str, flow: Flow) -> Source:
+    since_the_start = mirror.flows_of(flow.number)
+    trouble = mirror.trouble_of(flow.number)
+    at_work = any(stream.at_work for stream in flow.roster.counts.streams.values())
+    return Source(
+        name=name,
+        address=str(flow.source.endpoint) or f"ZooKeeper {flow.settings.zookeeper}",
+        group=flow.settings.group_id,
+        cluster=flow.source.id,
+        member=mirror.member_of(flow.number),
+        trouble=trouble,
+        is_ready=not trouble and flow.ready.is_set() and at_work,
+        dropped=sum(f.undelivered.count for f in since_the_start),
+        lost=sum(len(f.lost) for f in since_the_start),
+        counts=flow.roster.counts,
+    )
+
+
+def _streams(name: str, flow: Flow) -> list[Stream]:
+    holdings = list(flow.roster)
+    figures = flow.roster.counts.streams
+    return [Stream(name, n, sum(h.stream == n for h in holdings), figures[n]) for n in range(flow.roster.streams)]
+
+
+def _partition(name: str, holding: Holding) -> Partition:
+    state, why = FLOWING, ""
+    if holding.stopped:
+        state, why = STOPPED, holding.stopped
+    elif holding.note or holding.state != "flowing" or not holding.given:
+        state, why = WAITING, holding.note or _waits_for(holding)
+    position = holding.position
+    return Partition(name, *position.key, holding.stream, state, why, position.offset, holding.lag)
+
+
+def _waits_for(holding: Holding) -> str:
+    if not holding.given:
+        return "for new numbers" if holding.busy else "for a stream"
+    return "reading the target back" if holding.state == "resuming" else ""

@@ -1,0 +1,116 @@
+"""What streams have reported, added up for as long as the process lives: counts never go back, whoever has a partition now."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from mirrormaker.status.latency import quantiles
+from mirrormaker.stream.tally import CLASSES
+
+Key = tuple[str, int]
+
+_PACE_OVER = 5.0  # seconds: a pace is that of the last 5 to 10
+_LATENCY_OVER = 30.0  # seconds: latencies and lanes are those of the last 30 to 60
+
+
+class Counted:
+    """One partition, or all of them."""
+
+    __slots__ = ("_lately", "_paces", "as_is", "bytes", "late", "late_ms", "records", "resumes", "retries", "unpacked")
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.as_is = self.unpacked = self.retries = self.resumes = 0
+        self.late = [0] * CLASSES
+        self.late_ms = 0
+        self._paces = [(time.monotonic(), 0, 0)] * 2  # when, and the records and bytes of then
+        self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2  # when, and the batches and latencies of then
+
+    def add(self, records: int, size: int, tally: dict[str, Any] | None) -> None:
+        self.records += records
+        self.bytes += size
+        if tally is not None:
+            self.as_is += tally["lanes"][0]
+            self.unpacked += tally["lanes"][1]
+            self.retries += tally["retries"]
+            self.resumes += tally["resumes"]
+            self.late_ms += tally["late_ms"]
+            for at, count in tally["late"]:
+                self.late[at] += count
+
+    def turn(self, now: float) -> None:
+        """Now and then: remember where it stands, so that it can be said what came since."""
+        if now - self._paces[1][0] >= _PACE_OVER:
+            self._paces = [self._paces[1], (now, self.records, self.bytes)]
+        if now - self._lately[1][0] >= _LATENCY_OVER:
+            self._lately = [self._lately[1], (now, self.as_is, self.unpacked, tuple(self.late))]
+
+    def pace(self, now: float) -> tuple[float, float]:
+        """Records and bytes per second."""
+        since, records, size = self._paces[0]
+        seconds = max(1.0, now - since)
+        return (self.records - records) / seconds, (self.bytes - size) / seconds
+
+    @property
+    def lately(self) -> list[int]:
+        """Records by class of latency, of the last minute or so."""
+        return [count - before for count, before in zip(self.late, self._lately[0][3], strict=True)]
+
+    @property
+    def latency(self) -> tuple[float, ...] | None:
+        """Of the last minute or so, in milliseconds."""
+        return quantiles(self.lately)
+
+    @property
+    def lane(self) -> str:
+        """The one in use for the last minute or so."""
+        _, as_is, unpacked, _ = self._lately[0]
+        ways = ("batches" if self.as_is > as_is else "", "records" if self.unpacked > unpacked else "")
+        return " and ".join(filter(None, ways))
+
+
+@dataclass
+class StreamFigures:
+    """One stream's process, and those before it: an attempt begins its CPU time at zero."""
+
+    at_work: bool = False
+    starts: int = 0
+    buffer: int = 0
+    memory: int = 0
+    cpu: float = 0.0
+    _last_cpu: float = 0.0
+
+    def arrived(self) -> None:
+        self.at_work, self._last_cpu = True, 0.0
+        self.starts += 1
+
+    def left(self) -> None:
+        self.at_work, self.buffer, self.memory = False, 0, 0
+
+    def reported(self, message: dict[str, Any]) -> None:
+        self.buffer, self.memory = message.get("buffer", 0), message.get("memory", 0)
+        cpu = message.get("cpu", 0.0)
+        self.cpu += max(0.0, cpu - self._last_cpu)
+        self._last_cpu = cpu
+
+
+class Counts:
+    """Of one source."""
+
+    def __init__(self) -> None:
+        self.all = Counted()
+        self.partitions: dict[Key, Counted] = defaultdict(Counted)
+        self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
+        self.rebalances = 0
+
+    def add(self, key: Key, records: int, size: int, tally: dict[str, Any] | None) -> None:
+        if records or tally:
+            self.all.add(records, size, tally)
+            self.partitions[key].add(records, size, tally)
+
+    def turn(self, now: float) -> None:
+        self.all.turn(now)
+        for counted in self.partitions.values():
+            counted.turn(now)
