@@ -77,9 +77,9 @@ def sides(settings: dict[str, str] | None = None, listeners: dict[str, str] | No
             yield Sides(kdc, source, target, reader, writer)
 
 
-def watch_logins(there: Sides, watch: Watch, seconds: float, row: Row) -> None:
+def watch_logins(there: Sides, mirror: MirrorProcess, watch: Watch, seconds: float, row: Row) -> None:
     """While the mirror is at work: no connection may be opened anew, and no partition may stand still."""
-    wait_until("the first records", lambda: min(watch.target) > 0, _START)
+    mirror.wait_until(lambda: min(watch.target) > 0, _START)
     time.sleep(1)  # streams that begin cut idle polls short, which costs connections
     before, began = there.connections(), time.monotonic()
     time.sleep(seconds)
@@ -98,7 +98,7 @@ def reauthentication(directory: Path, row: Row) -> None:
         load.start()
         watch.start()
         try:
-            watch_logins(there, watch, _RUN, row)
+            watch_logins(there, mirror, watch, _RUN, row)
             load.stop()
             wait_until("the last record", lambda: sum(watch.target) == sum(watch.source) == load.sent, _START)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,13 +91,18 @@ def test_the_seven_steps_that_documents_print_end_in_a_running_mirror(
     assert_same(there.source, there.target, "my-topic", 500)
 
 
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a mirror has its temporary files; a short name, since sockets are among them."""
+    with tempfile.TemporaryDirectory(prefix="mm-") as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        yield Path(directory)
+
+
 def test_two_principals_logins_that_run_out_a_kill_and_then_a_password_through_tls(
-    there: Sides, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Sides, authority: Authority, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One load, and two mirrors one after the other: the second one logs in at the source in another way."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
     load, watch = (
         Load(there.source.bootstrap, TOPIC),
         Watch(there.source.bootstrap, there.target.bootstrap, TOPIC),
@@ -106,7 +112,7 @@ def test_two_principals_logins_that_run_out_a_kill_and_then_a_password_through_t
     try:
         with there.mirror(tmp_path, *SHOWN) as mirror:
             row = Row("reauthentication", 1)
-            watch_logins(there, watch, SESSIONS, row)
+            watch_logins(there, mirror, watch, SESSIONS, row)
             assert not row.troubles, f"{row.troubles}\n{mirror.text}"
             _assert_no_secret(there, mirror, temporary)
             family = mirror.descendants()

@@ -221,6 +221,12 @@ def test_a_login_in_the_file_counts_more_than_one_for_all() -> None:
     assert login(f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a password=b;", files)
 
 
+def test_a_login_that_is_not_used_is_said() -> None:
+    text = f"bootstrap.servers=a:1\ngroup.id=g\nsasl.jaas.config={PLAIN} required username=a password={HUSH};\n"
+    (note,) = source_settings(Properties("c", parse(text))).notes
+    assert note == "c, line 3: sasl.jaas.config is not used: security.protocol is PLAINTEXT, so nobody logs in"
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

@@ -15,7 +15,7 @@ from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.addresses import addresses
 from mirrormaker.settings.file import File
-from mirrormaker.settings.login import login_files
+from mirrormaker.settings.login import from_environment
 from mirrormaker.settings.options import Once
 from mirrormaker.settings.security import security
 from mirrormaker.wire.security import PLAINTEXT, Security
@@ -194,7 +194,7 @@ def _client(path: str | None) -> tuple[str, Security]:
         return "mirrormaker", PLAINTEXT
     file = File(properties.read(path, "--command-config"), "consumer")
     file.check()
-    return file.text("client.id", "mirrormaker"), security(file, login_files(None, None, (), os.environ))
+    return file.text("client.id", "mirrormaker"), security(file, from_environment())
 
 
 def _original_words(error: ClusterError, connect: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.file import File
-from mirrormaker.settings.login import NO_FILES, LoginFiles
+from mirrormaker.settings.login import LoginFiles, from_environment
 from mirrormaker.settings.properties import Properties
 from mirrormaker.settings.security import idle_security, security
 from mirrormaker.wire.cluster import Endpoint
@@ -69,7 +69,7 @@ class TargetSettings:
     notes: tuple[str, ...]
 
 
-def source_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> SourceSettings:
+def source_settings(properties: Properties, logins: LoginFiles | None = None) -> SourceSettings:
     file = File(properties, "consumer")
     file.check()
     group = file.required("group.id", "mirror")
@@ -118,7 +118,7 @@ def source_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> So
     )
 
 
-def target_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> TargetSettings:
+def target_settings(properties: Properties, logins: LoginFiles | None = None) -> TargetSettings:
     file = File(properties, "producer")
     file.check()
     packing = file.text("compression.type")
@@ -140,7 +140,7 @@ def target_settings(properties: Properties, logins: LoginFiles = NO_FILES) -> Ta
     )
 
 
-def _endpoint(file: File, client_id: str, logins: LoginFiles) -> Endpoint:
+def _endpoint(file: File, client_id: str, logins: LoginFiles | None) -> Endpoint:
     if not file.has("zookeeper.connect"):
         file.required("bootstrap.servers", "host:9092")
     return Endpoint(
@@ -151,7 +151,7 @@ def _endpoint(file: File, client_id: str, logins: LoginFiles) -> Endpoint:
         backoff=file.number("reconnect.backoff.ms") / 1000,
         max_backoff=file.number("reconnect.backoff.max.ms") / 1000,
         broker_version=file.value("broker.version"),
-        security=security(file, logins),
+        security=security(file, logins or from_environment()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,11 @@ def login_files(
         return Named()
 
     return LoginFiles(find("--jaas.config", jaas_config, _JAAS), find("--krb5.config", krb5_config, _KRB5))
+
+
+def from_environment() -> LoginFiles:
+    """For commands that have no options of their own for it."""
+    return login_files(None, None, (), os.environ)
 
 
 def _words(variable: str, environment: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from mirrormaker.wire.security import Security, Tls
 if TYPE_CHECKING:
     from mirrormaker.wire.keystores import Secret
 
-_TRUST, _KEY = "ssl.truststore", "ssl.keystore"
+_TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
 
 def security(file: File, logins: LoginFiles) -> Security:
@@ -29,12 +29,17 @@ def security(file: File, logins: LoginFiles) -> Security:
 
 
 def idle_security(file: File) -> list[str]:
-    """Stores that are named in vain: someone may believe that records travel encrypted."""
+    """Stores and logins that are named in vain: someone may believe that records travel encrypted."""
     protocol = file.text("security.protocol")
     named = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
-    if protocol.endswith("SSL") or not named:
-        return []
-    return [f"{file.where(named[0])}: {named[0]} is not used: security.protocol is {protocol}, so nothing is encrypted"]
+    notes = []
+    if named and not protocol.endswith("SSL"):
+        notes.append(
+            f"{file.where(named[0])}: {named[0]} is not used: security.protocol is {protocol}, so nothing is encrypted"
+        )
+    if file.has(_LOGIN) and not protocol.startswith("SASL"):
+        notes.append(f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so nobody logs in")
+    return notes
 
 
 def _tls(file: File) -> Tls:
