@@ -149,6 +149,19 @@ class ZooKeeper:
                 raise self._strange(f"/consumers/{group}/offsets/{topic}/{partition}", text)
         return {key: int(text) for key, text in found.items()}
 
+    def offsets_of_today(self, group: str) -> dict[Key, int]:
+        """As `offsets`, without what was written before its topic was created: that belongs to another one of the same name."""
+        found = self.offsets(group)
+        made = {topic: self._client.exists_async(f"/brokers/topics/{topic}") for topic, _ in found}
+        said = {key: self._client.exists_async(f"/consumers/{group}/offsets/{key[0]}/{key[1]}") for key in found}
+        created = {topic: self._answer(asked, f"/brokers/topics/{topic}") for topic, asked in made.items()}
+        written = {key: self._answer(asked, f"/consumers/{group}/offsets") for key, asked in said.items()}
+        return {
+            key: offset
+            for key, offset in found.items()
+            if (since := created[key[0]]) is None or (stat := written[key]) is None or stat.mtime >= since.ctime
+        }
+
     def commit_offsets(self, group: str, offsets: Mapping[Key, int]) -> None:
         """Write down how far the group has come, where the old consumer would look for it."""
         writes = {

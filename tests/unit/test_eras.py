@@ -63,7 +63,7 @@ async def with_broker(rule: Rule, body: Callable[[int], Awaitable[eras.Versions]
         server.close()
 
 
-def found(rule: Rule, patience: float = 2.0) -> eras.Versions:
+def found(rule: Rule, patience: float = 2.0, may_be_old: bool = True) -> eras.Versions:
     async def body(port: int) -> eras.Versions:
         async def another() -> Connection:
             connection = Connection("127.0.0.1", port, client_id="test")
@@ -72,7 +72,7 @@ def found(rule: Rule, patience: float = 2.0) -> eras.Versions:
 
         first = await another()
         try:
-            return await eras.ask(first, another, patience)
+            return await eras.ask(first, another, patience, may_be_old=may_be_old)
         finally:
             first.close()
 
@@ -117,27 +117,50 @@ def test_a_port_that_hangs_up_at_everything_is_not_a_broker() -> None:
 
 
 def test_a_port_that_never_answers_is_given_up() -> None:
-    with pytest.raises(ConnectionLost, match=r"did not answer ApiVersionsRequest within 0\.5 s"):
-        found(lambda key, _: SILENT, patience=0.5)
+    with pytest.raises(ConnectionLost, match=r"did not answer ApiVersionsRequest within 0\.7 s"):
+        found(lambda key, _: SILENT, patience=0.7)
 
 
-def test_an_old_version_that_the_user_names_is_not_asked() -> None:
+def test_one_connection_that_is_stuck_does_not_make_a_broker_old() -> None:
+    """A network thread that hangs, or one of several machines behind a name."""
+    with pytest.raises(ConnectionLost, match="did not answer"):
+        found(lambda key, times: SILENT if key == VERSIONS and times == 1 else 0, patience=0.7)
+
+
+def test_a_broker_that_turns_some_away_is_not_old() -> None:
+    """As with a limit of connections: some are hung up on, whatever they ask."""
+    turn = {"next": 0}
+
+    def rule(key: int, _: int) -> float:
+        turn["next"] += 1
+        return HANG_UP if turn["next"] in (1, 2, 4, 6) else 0
+
+    with pytest.raises(ConnectionLost):
+        found(rule)
+
+
+def test_an_impatient_user_does_not_make_a_broker_old() -> None:
+    assert found(lambda key, _: 1.5 * PROBE, patience=0.01) == {1: (4, 17)}
+
+
+def test_a_broker_among_others_that_could_be_asked_is_not_old() -> None:
+    with pytest.raises(ConnectionLost):
+        found(lambda key, _: 0 if key == METADATA else HANG_UP, may_be_old=False)
+
+
+@pytest.mark.parametrize("is_so", [True, False])
+def test_an_old_version_that_the_user_names_counts_while_it_is_so(is_so: bool) -> None:
     async def body(port: int) -> eras.Versions:
         cluster = Cluster(Endpoint((("127.0.0.1", port),), broker_version=(0, 9, 0, 1)))
         try:
-            await cluster.refresh()
-            assert await cluster.knows(ListGroups)
-            return eras.KAFKA_0_9
+            assert await cluster.knows(ListGroups) is is_so
+            return {}
         finally:
             cluster.close()
 
     from kafka.protocol.admin import ListGroupsRequest as ListGroups
 
-    def rule(key: int, _: int) -> float:
-        assert key == METADATA
-        return 0
-
-    asyncio.run(with_broker(rule, body))
+    asyncio.run(with_broker(lambda key, _: SILENT if is_so else 0, body))
 
 
 @pytest.mark.parametrize(

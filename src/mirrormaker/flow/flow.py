@@ -29,13 +29,13 @@ from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import rows
-from mirrormaker.flow.lookup import Lookup, OldGroup
+from mirrormaker.flow.lookup import Lookup
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
 from mirrormaker.flow.rights import Rights
 from mirrormaker.flow.roster import Consequences, Roster
-from mirrormaker.flow.taking import Taking
+from mirrormaker.flow.taking import NOBODY, Taking
 from mirrormaker.flow.topics import Filter, Judge, ensure
 from mirrormaker.flow.undelivered import Undelivered
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
@@ -43,6 +43,7 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
+from mirrormaker.wire import eras
 from mirrormaker.wire.cluster import Cluster, Topic
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
@@ -105,7 +106,6 @@ class Flow:
             Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path) if settings.zookeeper else None
         )
         self._told: dict[Key, int] = {}  # offsets that ZooKeeper has from us
-        self.old_group: OldGroup | ClusterError = OldGroup()
         self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
         self.lost: list[str] = []
@@ -140,28 +140,28 @@ class Flow:
                 key = "bootstrap.servers" if named else "found through zookeeper.connect"
                 raise ClusterError(f"the {which} cluster cannot be reached: {error} ({key} in {path})") from error
         await self._read_expiration()
-        self.is_exact = await self.target.knows(InitProducerIdRequest)
-        if not await self.source.knows(JoinGroupRequest):
-            self.membership = self._member(Alone)
+        try:
+            self.is_exact = await self.target.knows(InitProducerIdRequest)
+            if not await self.source.knows(JoinGroupRequest):
+                self.membership = self._member(Alone)
+        except OSError as error:
+            raise ClusterError(f"a cluster has gone away at the start: {error}") from error
+        for cluster, settings in ((self.source, self.settings), (self.target, self.wiring.target)):
+            if eras.of(settings.broker_version) and cluster.found_version == eras.CAN_BE_ASKED:
+                self.say(
+                    f"{settings.path}: broker.version is not so any more; {cluster.endpoint} says itself what it knows"
+                )
 
     async def _ask_zookeeper(self) -> None:
-        """For brokers, where a file names none; and for what an old consumer of the group has left."""
+        """For brokers, where a file names none."""
         target = self.wiring.target
         if not target.endpoint.bootstrap:
             lookup = Lookup(target.zookeeper, target.zookeeper_timeout, target.path)
             found = await lookup.brokers(target.endpoint.security.protocol)
             self.target.endpoint = replace(target.endpoint, bootstrap=found)
-        if self.lookup is None:
-            return
-        if not self.settings.endpoint.bootstrap:
+        if self.lookup is not None and not self.settings.endpoint.bootstrap:
             found = await self.lookup.brokers(self.settings.endpoint.security.protocol)
             self.source.endpoint = replace(self.settings.endpoint, bootstrap=found)
-        try:
-            self.old_group = await self.lookup.group(self.settings.group_id)
-        except ClusterError as error:
-            if not self.settings.endpoint.bootstrap:
-                raise
-            self.old_group = error  # it matters only if Kafka knows nothing of the group
 
     def _member(self, kind: type[Membership]) -> Membership:
         return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
@@ -420,7 +420,7 @@ class Flow:
         moved = [
             (h, h.position, h.bytes)
             for h in self.roster
-            if (again or h.position != h.committed) and self._may_commit(h)
+            if (again or h.position != h.committed) and not h.busy and self._may_commit(h)
         ]
         if moved:
             await self.membership.commit(rows(position for _, position, _ in moved))
@@ -429,6 +429,8 @@ class Flow:
 
     def _may_commit(self, holding: Holding) -> bool:
         """What leaves us in two rounds is ours until we join again; in one round, it has another owner already."""
+        if holding.position.identity == NOBODY:
+            return False  # it has nowhere to go: what the ledger says of it stays true
         return self.owns(holding) or (
             self._is_current(holding) and holding.position.key in self.membership.seat.has_to_go
         )
@@ -447,7 +449,7 @@ class Flow:
                     self.say(f"offsets are not written to ZooKeeper at the moment: {said}")
 
     async def _tell(self, lookup: Lookup) -> None:
-        offsets = {h.position.key: h.committed.offset for h in self.roster if h.committed and self.owns(h)}
+        offsets = {h.position.key: h.committed.offset for h in self.roster if h.committed and self._may_commit(h)}
         moved = {key: offset for key, offset in offsets.items() if self._told.get(key) != offset}
         if moved:
             await lookup.write(self.settings.group_id, moved)
@@ -478,8 +480,8 @@ class Flow:
             epoch=number,
             desk=self.wiring.desk.address,
             secret=self.wiring.desk.secret,
-            source=self.source.endpoint,
-            target=self.target.endpoint,
+            source=replace(self.source.endpoint, broker_version=self.source.found_version),
+            target=replace(self.target.endpoint, broker_version=self.target.found_version),
             read_committed=settings.read_committed,
             acks=target.acks,
             max_in_flight=target.max_in_flight,

@@ -37,7 +37,7 @@ class Lookup:
 
     async def group(self, name: str) -> OldGroup:
         def ask(zookeeper: ZooKeeper) -> OldGroup:
-            offsets = {key: offset for key, offset in zookeeper.offsets(name).items() if offset >= 0}
+            offsets = {key: offset for key, offset in zookeeper.offsets_of_today(name).items() if offset >= 0}
             return OldGroup(offsets, sorted(set(zookeeper.owners(name).values())))
 
         return await self._ask(ask)

@@ -334,8 +334,11 @@ class Membership:
                 OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=True), newest=7
             )
             codes = {answer.error_code or 0} | {p.error_code for t in answer.topics for p in t.partitions}
-            if topics is not None:
-                codes -= {_NO_TOPIC}  # how Kafka 0.8 says that nothing was committed
+            if topics is not None and _NO_TOPIC in codes:
+                # A coordinator of that time that has just come up: it may have offsets, and does not know its topics yet.
+                await asyncio.sleep(_PAUSE)
+                await self.cluster.refresh()
+                continue
             if codes & _ANOTHER_COORDINATOR or _UNSTABLE in codes:
                 self._coordinator = None
                 await asyncio.sleep(_PAUSE)
@@ -356,9 +359,10 @@ class Membership:
         connection = await self.cluster.connection(self._coordinator)
         if connection.best_version(OffsetFetchRequest) >= _WHOLE_GROUP:
             return None
-        row = OffsetFetchRequest.OffsetFetchRequestTopic
-        known = [self.cluster.topics[name] for name in sorted(self.topics) if name in self.cluster.topics]
-        return [row(name=topic.name, partition_indexes=sorted(topic.partitions)) for topic in known]
+        row, known = OffsetFetchRequest.OffsetFetchRequestTopic, self.cluster.topics
+        chosen = {(name, p) for name in self.topics if name in known for p in known[name].partitions}
+        ours = {key for key in self.seat.assigned if key[0] in known}
+        return [row(name=name, partition_indexes=found) for name, found in _by_topic(chosen | ours).items()]
 
     # -- the coordinator
 

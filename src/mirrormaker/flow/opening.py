@@ -93,7 +93,8 @@ class Opening:
             else:
                 fresh[key] = verdict
         started = await self.start_anew(fresh, first_start)
-        held = sum(any(cut.offset for cut in position.cuts) for position in started)
+        new = [position for position in started if position.key not in committed]
+        held = sum(any(cut.offset for cut in position.cuts) for position in new)
         if first_start and held:
             self.say(
                 f"group {self.settings.group_id} is new and {held} partitions on the target hold records already:"
@@ -104,7 +105,12 @@ class Opening:
     async def _judge(self, known: Position) -> Position | int | None:
         """Go on from a ledger entry; or only from its offset, with new numbers; or from the topic's start."""
         name = f"{known.topic}-{known.partition}"
-        if known.target_cluster != self.target.id:
+        if not known.identity.is_numbered and await self.target.knows(InitProducerIdRequest):
+            self.say(
+                f"{name}: the target has become able to tell what it has; exactly once from offset {known.offset} on"
+            )
+            return known.offset
+        if known.target_cluster and known.target_cluster != self.target.id:  # before 0.10.1 there were no ids
             if not self.accept_new_target:
                 raise LedgerError(
                     f"group {self.settings.group_id} has mirrored {name} to cluster {known.target_cluster}, and the target is now"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from mirrormaker.errors import ClusterError, PartitionError, Unanswered
 from mirrormaker.flow.holding import Holding
 from mirrormaker.flow.ledger import fits, rows, unpack
-from mirrormaker.flow.lookup import OldGroup
 from mirrormaker.flow.membership import PASSING
 from mirrormaker.stream.position import Identity, Position
 from mirrormaker.wire.offsets import EARLIEST, list_offsets
@@ -43,7 +42,7 @@ class Taking:
         if self.flow.first_start is None:
             self.flow.first_start = not committed
             self._from_first = set() if committed else set(self.keys)
-        self._add_what_zookeeper_has(committed)
+        await self._add_what_zookeeper_has(committed)
         await self.flow.patiently(lambda: self._grow_as_before(committed))
         found = await self._open_all(committed)
         if found is None:
@@ -61,19 +60,23 @@ class Taking:
         self._from_first -= taken
         return taken
 
-    def _add_what_zookeeper_has(self, committed: dict[Key, tuple[int, str]]) -> None:
-        """At the group's first start, and only then: later on, what is in ZooKeeper is of the past."""
-        group, old = self.flow.settings.group_id, self.flow.old_group
-        if isinstance(old, ClusterError):
+    async def _add_what_zookeeper_has(self, committed: dict[Key, tuple[int, str]]) -> None:
+        """What Kafka has no position of may have been mirrored by an old consumer of the group."""
+        group, lookup = self.flow.settings.group_id, self.flow.lookup
+        missing = self.keys - committed.keys()
+        if lookup is None or not missing:
+            return
+        try:
+            old = await lookup.group(group)
+        except ClusterError as error:
             if self._from_first:
                 raise ClusterError(
-                    f"group {group} has nothing committed in Kafka, and {old}: without that line it starts as if nothing had"
+                    f"group {group} has nothing committed in Kafka, and {error}: without that line it starts as if nothing had"
                     " been mirrored yet"
-                )
-            self.flow.say(f"{old}; it is not needed: group {group} has its positions in Kafka")
-            self.flow.old_group = OldGroup()
+                ) from error
+            self.flow.say(f"{error}: {len(missing)} new partitions start at their beginning")
             return
-        found = {key: (old.offsets[key], "") for key in self._from_first & old.offsets.keys()}
+        found = {key: (old.offsets[key], "") for key in missing & old.offsets.keys()}
         committed |= found
         if found:
             self.flow.say(f"group {group} goes on where ZooKeeper has it: {len(found)} partitions")

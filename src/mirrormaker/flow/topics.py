@@ -105,6 +105,8 @@ async def ensure(
     for topic in topics:
         there = target.topics.get(topic.name)
         if there and topic.name in grow and len(there.partitions) < len(topic.partitions):
+            if not await target.knows(CreatePartitionsRequest):
+                continue  # before 1.0 it cannot be asked for more: records go by key from now on, and that is said
             await _grow(target, topic.name, len(topic.partitions))
             grown.append(topic)
             lines.append(
@@ -154,7 +156,8 @@ async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict
     for result in await _ask_for_topics(target, topics, settings):
         if result.error_code == _BAD_SETTING and settings.get(result.name):
             # Another version may not know all of them; without its words it cannot be told which.
-            unknown = [key for key in settings[result.name] if key in (result.error_message or key)]
+            words = set(re.findall(r"[\w.]+", result.error_message or ""))
+            unknown = [key for key in settings[result.name] if key in words] or list(settings[result.name])
             for key in unknown:
                 del settings[result.name][key]
             lines.append(f"{result.name}: the target does not take {', '.join(unknown)} as on the source; left out")
@@ -202,11 +205,6 @@ def _replication(topic: Topic, target: Cluster) -> int:
 
 
 async def _grow(target: Cluster, name: str, count: int) -> None:
-    if not await target.knows(CreatePartitionsRequest):
-        raise ClusterError(
-            f"topic {name} has {count} partitions on the source now; {target.endpoint} is too old to be asked for more (before"
-            " Kafka 1.0): add them there with its kafka-topics --alter"
-        )
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     answer = await target.ask(
         CreatePartitionsRequest(

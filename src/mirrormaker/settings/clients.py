@@ -112,7 +112,10 @@ def source_settings(properties: Properties, logins: LoginFiles | None = None) ->
         dual_commit=file.value("dual.commit.enabled"),
         notes=(
             *file.notes,
-            *_two_ways(file, "ZooKeeper is asked for the offsets of an old group only"),
+            *_two_ways(
+                file, "ZooKeeper is asked for what brokers do not tell: an old group's offsets, old topics' settings"
+            ),
+            *_in_vain(file),
             *idle_security(file),
         ),
     )
@@ -157,6 +160,14 @@ def _endpoint(file: File, client_id: str, logins: LoginFiles | None) -> Endpoint
 
 def _zookeeper_timeout(file: File) -> float:
     return min(_LONGEST_ZOOKEEPER, file.number("zookeeper.connection.timeout.ms") / 1000)
+
+
+def _in_vain(file: File) -> list[str]:
+    """Offsets for ZooKeeper, and no ZooKeeper."""
+    wanted = [key for key in ("dual.commit.enabled", "offsets.storage") if file.value(key) in (True, "zookeeper")]
+    if not wanted or file.has("zookeeper.connect"):
+        return []
+    return [f"{file.where(wanted[0])}: {wanted[0]} does nothing without zookeeper.connect: offsets are kept in Kafka"]
 
 
 def _two_ways(file: File, then: str) -> list[str]:

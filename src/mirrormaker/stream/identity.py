@@ -83,7 +83,7 @@ class Channel:
         if self.in_trouble:
             return  # a later batch than the failed one: the log will tell
         if base_offset >= 0:
-            if base_offset < self.offset:
+            if base_offset < self.offset and self.identity.is_numbered:  # others may only have lost some
                 self.in_trouble = True
                 raise NumbersBroken(
                     f"number {sequence} was acknowledged at offset {base_offset}, before what precedes it ({self.offset}):"

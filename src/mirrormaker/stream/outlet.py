@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _TOO_LARGE = 10
 _FORGOTTEN = 59  # brokers before 2.5, which refuse what comes next; later ones take it
+# 0.11 says it otherwise: number after number is refused though the log has just been read.
+_OUT_OF_ORDER, _SURELY = 45, 3
 _NOT_CONFIRMED = frozenset({7, 20})  # appended, but not on enough replicas in time
 # Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
 _BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
@@ -50,7 +52,7 @@ class Outlet:
 
     __slots__ = (
         "again", "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to",
-        "target_id", "topic",
+        "strange", "target_id", "topic",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
@@ -64,6 +66,7 @@ class Outlet:
         self.skip = 0  # records from the source that the target already holds
         self.skip_to: Found | None = None  # the last of them
         self.again: Again | None = None  # the batch that comes next, if the target may have it and has not confirmed it
+        self.strange = 0  # numbers in a row that were refused right after the log was read
         self.last_ack = time.monotonic()
         self.max_bytes = 1 << 62  # of a batch
 
@@ -128,8 +131,10 @@ class Outlet:
         if number in _NOT_CONFIRMED and not self.channel.in_trouble and not entry.old:
             self.again = Again(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
         entry.drop()
+        known = self.channel.known
         self.channel.failed()
-        if number == _FORGOTTEN:
+        self.strange = self.strange + 1 if number == _OUT_OF_ORDER and not (self.sent or known) else 0
+        if number == _FORGOTTEN or self.strange >= _SURELY:
             cursor.trouble(Renumber(FORGOTTEN, "the target has deleted all it had from us, and with it who we are"))
         elif number == TOPIC_DENIED:
             why = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from mirrormaker.stream.outlet import Outlet
 from mirrormaker.wire import messages, produce
+from mirrormaker.wire.batch import CorruptBatch
 from mirrormaker.wire.cluster import error_for
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import Connection, ConnectionLost, Part
 
 if TYPE_CHECKING:
     from mirrormaker.stream.stream import Stream
+
+_CORRUPT = 2
 
 
 class Sender:
@@ -51,6 +54,9 @@ class Sender:
         """One request: one batch of each partition that has one, as far as they fit."""
         work = self.stream.work
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        if version < produce.TAKES_BATCHES and any(outlet.channel.identity.is_numbered for outlet in self.ready):
+            self._lost(ConnectionLost(f"broker {self.node} says that it is older than 0.11, and the target is not"))
+            return False
         topics: dict[tuple[str, bytes], dict[int, Part]] = {}
         outlets: list[Outlet] = []
         room = 1 << 62  # the first batch goes whatever its size
@@ -64,13 +70,16 @@ class Sender:
                     del self.ready[outlet]  # offered again when something is acknowledged
                 continue
             room = min(room, work.max_request_bytes) - entry.size
+            data: Part = entry.batch.data
+            if version < produce.TAKES_BATCHES:
+                try:
+                    data = messages.older(entry.batch, 1 if version >= 2 else 0)
+                except CorruptBatch as error:
+                    outlet.refused(error_for(_CORRUPT, str(error)))
+                    continue
             if topic is None:
                 topic = topics[outlet.topic, outlet.target_id] = {}
-            topic[outlet.partition] = (
-                entry.batch.data
-                if version >= produce.TAKES_BATCHES
-                else messages.older(entry.batch, 1 if version >= 2 else 0)
-            )
+            topic[outlet.partition] = data
             outlets.append(outlet)
             if not outlet.ready:
                 del self.ready[outlet]

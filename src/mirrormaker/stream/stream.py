@@ -293,9 +293,9 @@ class Stream:
     def check_topics(self, cursor: Cursor) -> None:
         """The same names may stand for other topics by now; the numbers were not meant for those."""
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
-        if source and cursor.position.topic_id and source.id != cursor.source_id:
+        if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
             raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
-        if target and cursor.position.target_topic_id and target.id != cursor.target_id:
+        if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
             raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
 
     def sender_of(self, outlet: Outlet) -> Sender:

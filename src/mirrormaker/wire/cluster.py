@@ -71,6 +71,8 @@ class Cluster:
         self._lease = lease
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
+        # Once one broker could be asked, the others are of that time too: one that does not answer is in trouble.
+        self._can_be_asked = endpoint.broker_version is not None and endpoint.broker_version >= eras.CAN_BE_ASKED
         self._old: dict[tuple[str, int], eras.Versions] = {}  # brokers that cannot be asked what they know
         self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}  # kept alive, of connections
 
@@ -86,6 +88,8 @@ class Cluster:
         key = (address, lane)
         task = self._connections.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_open)):
+            if task is not None:
+                self._old.pop(address, None)  # it may come back as another version
             task = asyncio.create_task(self._open(address, lane))
             self._connections[key] = task
         return await asyncio.shield(task)
@@ -101,7 +105,7 @@ class Cluster:
                 first, longest = _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE
             pause = min(longest, first * 2**failures)
             self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
-            self._old.pop(address, None)  # it may come back as another version
+            self._old.pop(address, None)
             raise
         self._failures.pop(address, None)
         return connection
@@ -109,16 +113,20 @@ class Cluster:
     async def _open_known(self, address: tuple[str, int], lane: str) -> Connection:
         """A connection on which it is known what the broker knows, and the broker knows who we are."""
         connection = await self._open_plain(address, lane)
-        versions = self._old.get(address) or eras.of(self.endpoint.broker_version)
+        another = partial(self._open_plain, address, "probe")
         sasl = self.endpoint.security.sasl
         try:
+            versions = self._old.get(address) or await self._told(another)
             if versions is None and sasl is not None:
                 versions = await eras.told(connection, self.endpoint.connect_timeout)
             elif versions is None:
-                another = partial(self._open_plain, address, "probe")
-                versions = await eras.ask(connection, another, self.endpoint.request_timeout)
-            if not connection.is_open:  # the question was too much for it
+                patience = self.endpoint.request_timeout
+                versions = await eras.ask(connection, another, patience, may_be_old=not self._can_be_asked)
+            if versions in (eras.KAFKA_0_8_2, eras.KAFKA_0_9):
                 self._old[address] = versions
+            else:
+                self._can_be_asked = True
+            if not connection.is_open:  # the question was too much for it
                 connection = await self._open_plain(address, lane)
             connection.versions = versions
             if sasl is not None:
@@ -127,6 +135,18 @@ class Cluster:
             connection.close()
             raise
         return connection
+
+    async def _told(self, another: eras.Another) -> eras.Versions | None:
+        """What the user says that the brokers are, unless that is no longer so."""
+        versions = eras.of(self.endpoint.broker_version)
+        return None if versions is None or await eras.is_modern(another) else versions
+
+    @property
+    def found_version(self) -> tuple[int, ...]:
+        """Of those that cannot be asked; for all others, that they can."""
+        if self._can_be_asked or not self._old:
+            return eras.CAN_BE_ASKED
+        return (0, 8, 2) if eras.KAFKA_0_8_2 in self._old.values() else (0, 9)
 
     async def _log_in(self, connection: Connection, sasl: Sasl, key: tuple[tuple[str, int], str]) -> None:
         lifetime = await authenticate(connection, sasl, self.endpoint.connect_timeout)

@@ -43,6 +43,14 @@ class ConnectionLost(ConnectionError):
     """The connection ended with requests unanswered: whether they took effect is unknown."""
 
 
+class HungUp(ConnectionLost):
+    """The other side has ended the connection in good order."""
+
+
+class Silent(ConnectionLost):
+    """The other side has not answered in time."""
+
+
 class AuthenticationFailed(ConnectionLost):
     """One side does not accept the other: the next attempt will fail alike, until someone changes something."""
 
@@ -235,7 +243,7 @@ class Connection:
         try:
             data = await asyncio.wait_for(asyncio.shield(answer), timeout)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            late = ConnectionLost(f"{self} did not answer {request.name} within {timeout:g} s")
+            late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
             self.close(late)
             raise late from error
         return RESPONSES[request.API_KEY].decode(data, version=version)
@@ -338,7 +346,7 @@ class Connection:
             said = f"it hangs up after the TLS handshake: {self._tls.hint}"
             self.close(AuthenticationFailed(f"{self}: {said}"))
         else:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}" if error else f"{self} {CLOSED}"))
+            self.close(ConnectionLost(f"{self}: {_reason(error)}") if error else HungUp(f"{self} {CLOSED}"))
 
     def _wake_me_for(self, size: int) -> None:
         """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
@@ -395,6 +403,8 @@ class UnsupportedRequest(Exception):
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return (error.strerror or str(error)).lower()
     return (os.strerror(error.errno) if error.errno else str(error)).lower()
 
 
