@@ -39,16 +39,16 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-# Only the tests need a KDC; where there cannot be one, they say so and are skipped.
-kerberos: $(READY)
-	@sh scripts/kerberos.sh $(VENV)
-
 # A browser and promtool, for tests that are skipped without them.
 tools: $(READY)
 	@sh scripts/tools.sh $(VENV)
 
+# Only the tests need a KDC; where there cannot be one, they say so and are skipped.
+kerberos: $(READY)
+	@sh scripts/kerberos.sh $(VENV)
+
 # Two at a time, file by file; then those that measure, which want the machine for themselves.
-test: setup kerberos lint tools
+test: setup tools kerberos lint
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else

@@ -211,9 +211,9 @@ class RunOptions:
     message_handler: tuple[str, str | None] | None = None  # and its arguments
     rebalance_listener: tuple[str, str | None] | None = None
     streams_given: bool = False
-    login_files: LoginFiles = NO_FILES
     log_format: str = "text"
     status: StatusSettings | None = None
+    login_files: LoginFiles = NO_FILES
 
 
 def check(args: argparse.Namespace) -> RunOptions:
@@ -286,9 +286,9 @@ def check(args: argparse.Namespace) -> RunOptions:
             else None
         ),
         streams_given="num_streams" in getattr(args, "_given", ()),
-        login_files=login_files(args.jaas_config, args.krb5_config, args.D, os.environ),
         log_format=args.log_format,
         status=status_settings(args.status_address, args.status_token, args.metrics_max_partitions),
+        login_files=login_files(args.jaas_config, args.krb5_config, args.D, os.environ),
     )
 
 

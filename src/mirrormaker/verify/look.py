@@ -50,7 +50,9 @@ async def _connected(which: str, cluster: Cluster, settings: SourceSettings | Ta
     key = "bootstrap.servers"
     if not settings.endpoint.bootstrap:
         key = "found through zookeeper.connect"
-        cluster.endpoint = replace(settings.endpoint, bootstrap=await _lookup(settings).brokers())
+        cluster.endpoint = replace(
+            settings.endpoint, bootstrap=await _lookup(settings).brokers(settings.endpoint.security.protocol)
+        )
     try:
         await cluster.refresh()
     except (OSError, asyncio.TimeoutError) as error:
