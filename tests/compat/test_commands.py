@@ -9,12 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from mirrormaker.embedded import Cluster, owned
 from mirrormaker.wire.batch import CODEC_MASK
@@ -210,6 +211,25 @@ def test_the_topics_of_the_consumer_file_and_offsets_in_both_places(
     assert {batch.attributes & CODEC_MASK for batch in in_the_log(target, "app_log")} == {NONE}
     with ZooKeeper(str(source.zookeeper)) as zookeeper:
         assert zookeeper.offsets("both") == {("app_log", 0): 100}
+
+
+def test_offsets_of_a_topic_that_was_created_again_do_not_count(keepers: tuple[Cluster, Cluster]) -> None:
+    """They belong to another topic of the same name: going on there would leave records out."""
+    cluster, _ = keepers
+    cluster.create_topic("reborn", partitions=1)
+    with ZooKeeper(str(cluster.zookeeper)) as zookeeper:
+        zookeeper.commit_offsets("whoever", {("reborn", 0): 30, ("app_log", 0): 7})
+        assert zookeeper.offsets_of_today("whoever") == {("reborn", 0): 30, ("app_log", 0): 7}
+        admin = KafkaAdminClient(bootstrap_servers=[cluster.bootstrap])
+        admin.delete_topics(["reborn"])
+        deadline = time.monotonic() + 20
+        while "reborn" in admin.list_topics() or zookeeper.partitions("reborn"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        admin.close()
+        cluster.create_topic("reborn", partitions=1)
+        assert zookeeper.offsets("whoever") == {("reborn", 0): 30, ("app_log", 0): 7}
+        assert zookeeper.offsets_of_today("whoever") == {("app_log", 0): 7}
 
 
 @pytest.mark.parametrize(
