@@ -58,7 +58,18 @@ def test_scram_writes_commas_and_equals_signs_as_the_rfc_wants() -> None:
 
 
 @pytest.mark.parametrize(
-    "offer", [b"r=another,s=AAAA,i=4096", b"r={nonce}x,s=AAAA,i=100", b"r={nonce}x,s=,i=4096", b"e=unknown-user", b""]
+    "offer",
+    [
+        b"r=another,s=AAAA,i=4096",
+        b"r={nonce}x,s=AAAA,i=100",
+        b"r={nonce}x,s=,i=4096",
+        b"e=unknown-user",
+        b"",
+        b"r={nonce}x,s=AAAA,i=2147483647",
+        b"r={nonce}x,s=AAAA,i=abc",
+        b"r={nonce}x,s=A,i=4096",
+        b"\xff\xfe",
+    ],
 )
 def test_scram_does_not_go_on_with_a_broker_that_is_none(offer: bytes) -> None:
     exchange = scram(Password("user", HUSH), "sha256")
@@ -86,6 +97,8 @@ class Tokens(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if self.path == "/elsewhere":
+            return self._answer(302, b"")
         self.asked.append(body)
         right = base64.b64encode(f"me:{HUSH}".encode()).decode()
         if self.path == "/page":
@@ -94,9 +107,14 @@ class Tokens(BaseHTTPRequestHandler):
             self._answer(200, json.dumps({"access_token": f"t{len(self.asked)}", "expires_in": 3600}).encode())
         else:
             self._answer(401, b"{}")
+        return None
+
+    do_GET = do_POST  # where a redirect would lead
 
     def _answer(self, code: int, body: bytes) -> None:
         self.send_response(code)
+        if code == 302:
+            self.send_header("Location", "/token")
         self.end_headers()
         self.wfile.write(body)
 
@@ -142,6 +160,12 @@ def test_an_oauth_server_that_gives_no_token_is_named_with_its_reason(server: st
         with pytest.raises(LoginError, match=reason) as refused:
             next(oauthbearer(login))
         assert HUSH not in str(refused.value)
+
+
+def test_a_redirect_is_not_followed_with_the_secret(server: str) -> None:
+    with pytest.raises(LoginError, match="no token: HTTP 302"):
+        next(oauthbearer(Client(f"{server}/elsewhere", "me", HUSH)))
+    assert not Tokens.asked
 
 
 # -- on the connection

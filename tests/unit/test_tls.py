@@ -213,7 +213,8 @@ def test_values_come_from_the_environment_and_from_files(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("client.id=${env:NOT_THERE}", "line 2: client.id=${env:NOT_THERE}: there is no NOT_THERE in the environment"),
+        ("client.id=${env:NOT_THERE}", "line 2: client.id: ${env:NOT_THERE}: there is no NOT_THERE in the environment"),
+        ("client.id=x=${env:NOT_THERE} password=hush hush", "there is no NOT_THERE in the environment"),
         ("client.id=${file:/not/there:key}", "/not/there: no such file or directory"),
         ("client.id=${file:DIR/secrets:other}", "there is no other in DIR/secrets"),
         ("client.id=${file:DIR/secrets}", "this must be ${file:path:key}"),

@@ -15,7 +15,7 @@ from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.addresses import addresses
 from mirrormaker.settings.file import File
-from mirrormaker.settings.login import from_environment
+from mirrormaker.settings.login import login_files
 from mirrormaker.settings.options import Once
 from mirrormaker.settings.security import security
 from mirrormaker.wire.security import PLAINTEXT, Security
@@ -56,6 +56,20 @@ def add_to(commands: Any) -> None:
         help="brokers of the cluster, instead of ZooKeeper: host:9092,host2:9092",
     )  # fmt: skip
     add("--command-config", metavar="FILE", action=Once, help="a property file for the connection to the brokers")
+    add(
+        "--jaas.config",
+        metavar="FILE",
+        action=Once,
+        dest="jaas_config",
+        help="a login configuration of Java, with KafkaClient { ... };",
+    )
+    add(
+        "--krb5.config",
+        metavar="FILE",
+        action=Once,
+        dest="krb5_config",
+        help="krb5.conf, if it is not the machine's own",
+    )
     add(
         "--topic",
         metavar="TOPICS",
@@ -119,7 +133,7 @@ def _show(args: argparse.Namespace) -> None:
     from mirrormaker.wire.cluster import Cluster, Endpoint
     from mirrormaker.zookeeper import ZooKeeper
 
-    client_id, secured = _client(args.command_config)
+    client_id, secured = _client(args)
     timeout = args.socket_timeout_ms / 1000
     topics = tuple(filter(None, (name.strip() for name in (args.topic or "").split(","))))
     with contextlib.ExitStack() as stack:
@@ -188,13 +202,16 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
                 trouble = f"{time.strftime('%H:%M:%S')} {error}"
 
 
-def _client(path: str | None) -> tuple[str, Security]:
+def _client(args: argparse.Namespace) -> tuple[str, Security]:
     """What a `--command-config` says: the client's name, and how it is let in."""
+    path = args.command_config
     if path is None:
         return "mirrormaker", PLAINTEXT
     file = File(properties.read(path, "--command-config"), "consumer")
     file.check()
-    return file.text("client.id", "mirrormaker"), security(file, from_environment())
+    return file.text("client.id", "mirrormaker"), security(
+        file, login_files(args.jaas_config, args.krb5_config, (), os.environ)
+    )
 
 
 def _original_words(error: ClusterError, connect: str) -> str:

@@ -42,6 +42,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2147483647",
     "spark.sql.adaptive.enabled": "false",
+    # What is larger would go to executors as a file, and the clusters' secrets are in it.
+    "spark.broadcast.UDFCompressionThreshold": "1g",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "mirrormaker.stream.daemon",

@@ -375,12 +375,13 @@ PRODUCER = (
 SIDES = {"consumer": (*COMMON, *CONSUMER), "producer": (*COMMON, *PRODUCER)}
 TABLE = {side: {name: key for key in keys for name in key.names} for side, keys in SIDES.items()}
 
-_SECRET = re.compile(r"passw|jaas|secret|token|credential|private|keystore\.key|certificate", re.I)
+_SECRET = re.compile(r"pas+w|pass(phrase)?\b|pwd|jaas|secret|token|credential|private|keystore\.key|certificate", re.I)
 
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a value must not be shown: its name says so, or it holds a password itself."""
-    return _SECRET.search(name) is not None or re.search(r"(passw\w*|secret)\s*=", value, re.I) is not None
+    unknown = re.match(r"(ssl|sasl)\.", name) is not None and not any(name in table for table in TABLE.values())
+    return unknown or _SECRET.search(name) is not None or re.search(r"(passw\w*|secret)\s*=", value, re.I) is not None
 
 
 def is_old(name: str, side: str) -> bool:

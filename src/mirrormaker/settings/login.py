@@ -220,6 +220,10 @@ def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> Client:
     url = file.required(_URL, "https://login.example.com/oauth2/token")
     if urlsplit(url).scheme not in ("http", "https"):
         raise SettingError(f"{file.where(_URL)}: {_URL}={url}: this must begin with https:// (or http://)")
+    if "@" in urlsplit(url).netloc:
+        raise SettingError(
+            f"{file.where(_URL)}: {_URL}: no password belongs into an address: use clientId and clientSecret"
+        )
     new = "sasl.oauthbearer.client.credentials.client"
     return Client(
         token_url=url,

@@ -62,8 +62,8 @@ def read(path: str, option: str) -> Properties:
 
 def _looked_up(line: Property, path: str) -> Property:
     """With ${env:NAME} and ${file:path:key} in its value replaced, as Kafka's own providers would."""
-    where = f"{path}, line {line.line}: {line.key}={line.value}"
-    value = _ELSEWHERE.sub(lambda found: _look_up(found, where), line.value)
+    where = f"{path}, line {line.line}: {line.key}"  # the rest of the value may be a secret
+    value = _ELSEWHERE.sub(lambda found: _look_up(found, f"{where}: {found[0]}"), line.value)
     return line if value == line.value else replace(line, value=value, written=line.value)
 
 

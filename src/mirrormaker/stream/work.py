@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mirrormaker.wire.cluster import Endpoint
 
@@ -28,7 +28,7 @@ class Work:
     flow: int
     epoch: int
     desk: tuple[str, int]
-    secret: bytes
+    secret: bytes = field(repr=False)
     source: Endpoint
     target: Endpoint
     read_committed: bool

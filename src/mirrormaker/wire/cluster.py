@@ -24,6 +24,7 @@ _METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versio
 # Seconds between logins that fail, at first and at most: accounts are locked for less, and nothing gets right within one.
 _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE = 1.0, 10.0
 # Of a login's life: there must be time for a poll that is under way, and for a KDC that is away for a moment.
+_LONGEST_QUEUE = 60.0  # seconds
 _LOGS_IN_AFTER = (0.75, 0.85)
 
 
@@ -164,13 +165,16 @@ class Cluster:
 
     async def _log_in_again(self, connection: Connection, sasl: Sasl, ends: float) -> float | None:
         """A login that takes over from one; without a ticket that one is used to its end. None: the connection is gone."""
+        failures = 0
         while connection.is_open:
             try:
-                return await authenticate(connection, sasl, self.endpoint.connect_timeout)
+                # It waits behind what is under way: a long poll, or others who take their time to join the group.
+                return await authenticate(connection, sasl, max(_LONGEST_QUEUE, self.endpoint.request_timeout))
             except NoTicket as error:
                 if time.monotonic() > ends:
                     connection.close(error)
-                await asyncio.sleep(min(_LOGIN_PAUSE, max(0.1, (ends - time.monotonic()) / 4)))
+                pause, failures = min(_LONGEST_LOGIN_PAUSE, _LOGIN_PAUSE * 2**failures), failures + 1
+                await asyncio.sleep(min(pause, max(0.1, ends - time.monotonic() + 0.1)))
             except ConnectionError as error:
                 connection.close(error)
         return None

@@ -82,7 +82,8 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._correlation = 0
         self._sock: socket.socket | None = None
-        self._tls = TlsLayer(tls, host) if tls is not None else None
+        self._wanted = tls
+        self._tls: TlsLayer | None = None  # made when it is opened: that may fail
         self._small = memoryview(bytearray(_SMALL))
         self._held = 0  # bytes of _small that are not yet a whole frame
         self._frame: memoryview | None = None  # the large frame being received
@@ -97,6 +98,7 @@ class Connection:
         """Connect, trying each address that the name has, and begin TLS if it is asked for."""
         self._loop = asyncio.get_running_loop()
         try:
+            self._tls = TlsLayer(self._wanted, self.host) if self._wanted is not None else None
             self._sock = await asyncio.wait_for(self._connect(), timeout)
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise ConnectionLost(f"{self} did not answer within {timeout:g} s") from error
@@ -104,6 +106,8 @@ class Connection:
             raise ConnectionLost(f"{self}: {_reason(error)}") from error
         except TlsFailed as error:
             raise AuthenticationFailed(f"{self}: {error}") from error
+        except ValueError as error:  # UnicodeError: no name can be like that
+            raise ConnectionLost(f"{self}: this is no host name ({error})") from error
         self._receive = self._sock.recv_into if self._tls is None else self._tls.recv_into
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
@@ -149,7 +153,7 @@ class Connection:
         sock, self._sock = self._sock, None
         self._loop.remove_reader(sock.fileno())
         self._loop.remove_writer(sock.fileno())
-        if abort:
+        if abort or (self.lease is not None and self._waiting):  # what a broker has not read must not arrive later
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
@@ -179,6 +183,8 @@ class Connection:
 
     def send_bare(self, token: bytes, *, is_answered: bool) -> asyncio.Future[memoryview]:
         """A login's token without a header, as brokers before 1.0 take them; the answer is of the same kind."""
+        if self._sock is None:
+            raise self.error or ConnectionLost(f"{self} is not open")
         future, answered = self._future()
         if is_answered:
             self._waiting.append((_BARE, 0, answered))
@@ -206,7 +212,11 @@ class Connection:
     def _queue(self, framed: Sequence[Part], size: int) -> None:
         """A whole frame, sealed if there is TLS, behind what waits already."""
         if self._tls is not None:
-            framed = self._tls.sealed(framed)
+            try:
+                framed = self._tls.sealed(framed)
+            except ssl.SSLError as error:
+                self.close(ConnectionLost(f"{self}: TLS has ended ({(error.reason or 'unclean').lower()})"))
+                return
             size = sum(map(len, framed))
         if self._outgoing:
             self._outgoing += [memoryview(part) for part in framed if part]

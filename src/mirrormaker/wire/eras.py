@@ -42,7 +42,7 @@ async def told(connection: Connection, patience: float) -> Versions:
     """What a broker knows that asks for a login: only this question is answered before. 0.9 takes it for a token, and hangs up."""
     try:
         return _table(await connection.ask(ApiVersionsRequest(), patience, version=0))
-    except ConnectionLost as error:
+    except (HungUp, Silent) as error:
         said = f"{error}; if it is older than 0.10, say so with broker.version=0.9"
         raise ConnectionLost(said) from error
 

@@ -40,6 +40,7 @@ _ADVICE = (
     (r"Decrypt integrity|Preauthentication failed|[Pp]assword incorrect",
      "the KDC has another key by now: write the keytab anew (kadmin: ktadd)"),
     (r"[Cc]lock skew|not yet valid", _CLOCKS),
+    (r"[Pp]assword has expired|entry in database has expired", "the KDC no longer accepts the principal: renew it there"),
     (r"expired", _NEW_TICKET),
     (r"[Nn]o [Cc]redentials cache|No Kerberos credentials|Credentials cache", _NEW_TICKET),
     (r"revoked|locked", "the KDC has locked the principal"),

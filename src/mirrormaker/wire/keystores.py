@@ -180,6 +180,8 @@ def _load_pkcs12(data: bytes, password: str) -> tuple[Secret | None, list[bytes]
     others = [_encoded(entry.certificate) for entry in found.additional_certs]
     if found.key is None:
         return None, own + others
+    if not own:
+        raise StoreError("this PKCS12 store has a key and no certificate for it")
     return Secret(_pkcs8(found.key), (*own, *others)), others
 
 

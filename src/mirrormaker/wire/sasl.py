@@ -78,6 +78,8 @@ async def _step(advance: Callable[[], bytes], connection: Connection, sasl: Sasl
     except (TimeoutError, asyncio.TimeoutError):
         whom = "no KDC" if isinstance(sasl.login, Kerberos) else "nobody"
         raise LoginFailed(_told(connection, sasl, f"{whom} answers within {_STEP:g} s")) from None
+    except Exception as error:  # its words may hold what must not be shown
+        raise LoginFailed(_told(connection, sasl, f"the login failed ({type(error).__name__})")) from None
 
 
 Say = Callable[[bytes, bool], Awaitable[tuple[bytes, float]]]

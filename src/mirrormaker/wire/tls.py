@@ -57,6 +57,8 @@ class TlsLayer:
             try:
                 count = await loop.sock_recv_into(sock, self._raw)
             except ConnectionError:
+                if not heard:
+                    raise  # it may just be going down
                 count = 0
             if count == 0:
                 raise TlsFailed(
@@ -139,6 +141,8 @@ class TlsLayer:
                 f"its certificate is not for {self._host}: use a name that it has in bootstrap.servers and advertised.listeners, or"
                 " switch the check off with an empty ssl.endpoint.identification.algorithm"
             )
+        if error.verify_code not in _UNKNOWN_SIGNER:
+            return f"its certificate is not accepted: {message}"
         where = "the truststore" if self._tls.trust else "this machine, and there is no ssl.truststore.location"
         return (
             f"its certificate is not trusted ({message}): whoever signed it is not known to {where}; ssl.truststore.location"
@@ -162,6 +166,7 @@ class TlsLayer:
 
 
 _EXPIRED = (9, 10)  # not yet, no longer
+_UNKNOWN_SIGNER = (2, 18, 19, 20, 21)
 _MISMATCH = (62, 64)  # of a host's name, of an address
 _ABOUT_US = (
     "bad certificate", "certificate required", "certificate unknown", "certificate expired", "certificate revoked",
