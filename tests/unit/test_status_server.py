@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,6 +58,13 @@ def get(shown: Shown, path: str, host: str = "localhost", method: str = "GET", *
     head, _, body = send(shown, ("\r\n".join(lines) + "\r\n\r\n").encode()).partition(b"\r\n\r\n")
     first, _, rest = head.decode().partition("\r\n")
     return Answer(int(first.split()[1]), Parser().parsestr(rest), body)
+
+
+def await_connections(shown: Shown, wanted: int) -> None:
+    deadline = time.monotonic() + 5
+    while shown.server._connections != wanted:
+        assert time.monotonic() < deadline, f"{shown.server._connections} connections, not {wanted}"
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +207,16 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     while get(shown, "/healthz").status != 200:
         assert time.monotonic() < deadline
     assert shown.server._connections <= 1
+
+
+def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    connection = socket.create_connection(("127.0.0.1", shown.port), timeout=10)
+    connection.sendall(b"GET / HT")
+    await_connections(shown, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets it
+    connection.close()
+    await_connections(shown, 0)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> None:

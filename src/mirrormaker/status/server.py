@@ -161,6 +161,8 @@ class StatusServer:
             return None
         except asyncio.TimeoutError:
             bad = BadRequest(HTTPStatus.REQUEST_TIMEOUT)
+        except OSError:  # after TimeoutError, which is one since Python 3.11
+            return None
         except asyncio.LimitOverrunError:
             bad = BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except BadRequest as error:
