@@ -196,10 +196,10 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 5)
     slow = [socket.create_connection(("127.0.0.1", shown.port), timeout=10) for _ in range(6)]
     try:
-        for connection in slow[:5]:
+        for connection in slow[1:]:
             connection.sendall(b"GET / HT")
-        assert slow[5].recv(1000).startswith(b"HTTP/1.1 503")
-        assert slow[0].recv(1000).startswith(b"HTTP/1.1 408")
+        assert slow[0].recv(1000).startswith(b"HTTP/1.1 503"), "the oldest makes room for the latest"
+        assert slow[5].recv(1000).startswith(b"HTTP/1.1 408")
     finally:
         for connection in slow:
             connection.close()
@@ -207,6 +207,25 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     while get(shown, "/healthz").status != 200:
         assert time.monotonic() < deadline
     assert shown.server._connections <= 1
+
+
+def test_silent_connections_do_not_make_a_mirror_look_dead(shown: Shown) -> None:
+    silent = [socket.create_connection(("127.0.0.1", shown.port), timeout=10) for _ in range(64)]
+    try:
+        await_connections(shown, 64)
+        for _ in range(3):
+            assert get(shown, "/healthz").status == 200
+    finally:
+        for connection in silent:
+            connection.close()
+    await_connections(shown, 0)
+
+
+def test_who_comes_while_all_others_are_being_answered_is_refused(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 0)
+    assert get(shown, "/healthz").status == 503
 
 
 def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
