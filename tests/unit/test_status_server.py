@@ -7,8 +7,10 @@ import json
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from email.message import Message
 from email.parser import Parser
@@ -20,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings.status import StatusSettings
 from mirrormaker.status import server as server_module
+from mirrormaker.status.metrics import Metrics
 from mirrormaker.status.server import StatusServer
 from tests.showing import MadeUp, Shown
 
@@ -226,6 +229,39 @@ def test_who_comes_while_all_others_are_being_answered_is_refused(
 ) -> None:
     monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 0)
     assert get(shown, "/healthz").status == 503
+
+
+def test_many_who_ask_for_metrics_at_once_cost_one_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counting(metrics: Metrics, *given: Any) -> bytes:
+        made.append(threading.current_thread().name)
+        deadline = time.monotonic() + 10
+        while len(made) == 1 and (shown.server._connections < 30 or shown.server._unheard):
+            assert time.monotonic() < deadline, "not everybody has asked"
+            time.sleep(0.01)
+        return text_of(metrics, *given)
+
+    text_of = Metrics._text
+    monkeypatch.setattr(Metrics, "_text", counting)
+    with Shown(MadeUp(2000), max_partitions=2000) as shown, ThreadPoolExecutor(30) as askers:
+        answers = list(askers.map(lambda _: get(shown, "/metrics"), range(30)))
+        assert [answer.status for answer in answers] == [200] * 30
+        assert len({answer.body for answer in answers}) == len(made) == 1
+        assert made[0].startswith("metrics"), "the loop has streams to listen to"
+        shown.status._written = (0.0, b"")
+        assert get(shown, "/metrics").body != answers[0].body, "what was kept is made anew"
+
+
+def test_metrics_that_cannot_be_made_are_tried_again(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown.status._written = (0.0, b"")
+    monkeypatch.setattr(Metrics, "_text", lambda *_: 1 / 0)
+    assert get(shown, "/metrics").status == 500
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert get(shown, "/metrics").status == 200
 
 
 def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,7 +215,7 @@ class StatusServer:
         if request.path == "/api/events":
             return Answer(status.events(int(_number(request, "after"))))
         if request.path == "/metrics":
-            return Answer(await asyncio.to_thread(status.metrics()), _METRICS)
+            return Answer(await status.metrics(), _METRICS)
         raise BadRequest(HTTPStatus.NOT_FOUND)
 
     def _health(self, path: str) -> Answer:
