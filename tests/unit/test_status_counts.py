@@ -282,3 +282,5 @@ def test_a_partition_that_does_not_flow_says_why(holding: dict[str, Any], shown:
 def test_sources_are_named_after_their_files_and_told_apart() -> None:
     assert looking._names(["paris", "london"]) == ["paris", "london"]
     assert looking._names(["source", "london", "source"]) == ["source-1", "london", "source-3"]
+    assert looking._names(["a", "a", "a-1"]) == ["a-2", "a-3", "a-1"]
+    assert looking._names(["a-2", "a", "a", "a-2"]) == ["a-2-1", "a-3", "a-4", "a-2-4"]

@@ -6,8 +6,11 @@ import asyncio
 import json
 import random
 import socket
+import struct
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from email.message import Message
 from email.parser import Parser
@@ -19,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings.status import StatusSettings
 from mirrormaker.status import server as server_module
+from mirrormaker.status.metrics import Metrics
 from mirrormaker.status.server import StatusServer
 from tests.showing import MadeUp, Shown
 
@@ -57,6 +61,13 @@ def get(shown: Shown, path: str, host: str = "localhost", method: str = "GET", *
     head, _, body = send(shown, ("\r\n".join(lines) + "\r\n\r\n").encode()).partition(b"\r\n\r\n")
     first, _, rest = head.decode().partition("\r\n")
     return Answer(int(first.split()[1]), Parser().parsestr(rest), body)
+
+
+def await_connections(shown: Shown, wanted: int) -> None:
+    deadline = time.monotonic() + 5
+    while shown.server._connections != wanted:
+        assert time.monotonic() < deadline, f"{shown.server._connections} connections, not {wanted}"
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +199,10 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 5)
     slow = [socket.create_connection(("127.0.0.1", shown.port), timeout=10) for _ in range(6)]
     try:
-        for connection in slow[:5]:
+        for connection in slow[1:]:
             connection.sendall(b"GET / HT")
-        assert slow[5].recv(1000).startswith(b"HTTP/1.1 503")
-        assert slow[0].recv(1000).startswith(b"HTTP/1.1 408")
+        assert slow[0].recv(1000).startswith(b"HTTP/1.1 503"), "the oldest makes room for the latest"
+        assert slow[5].recv(1000).startswith(b"HTTP/1.1 408")
     finally:
         for connection in slow:
             connection.close()
@@ -199,6 +210,68 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     while get(shown, "/healthz").status != 200:
         assert time.monotonic() < deadline
     assert shown.server._connections <= 1
+
+
+def test_silent_connections_do_not_make_a_mirror_look_dead(shown: Shown) -> None:
+    silent = [socket.create_connection(("127.0.0.1", shown.port), timeout=10) for _ in range(64)]
+    try:
+        await_connections(shown, 64)
+        for _ in range(3):
+            assert get(shown, "/healthz").status == 200
+    finally:
+        for connection in silent:
+            connection.close()
+    await_connections(shown, 0)
+
+
+def test_who_comes_while_all_others_are_being_answered_is_refused(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 0)
+    assert get(shown, "/healthz").status == 503
+
+
+def test_many_who_ask_for_metrics_at_once_cost_one_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counting(metrics: Metrics, *given: Any) -> bytes:
+        made.append(threading.current_thread().name)
+        deadline = time.monotonic() + 10
+        while len(made) == 1 and (shown.server._connections < 30 or shown.server._unheard):
+            assert time.monotonic() < deadline, "not everybody has asked"
+            time.sleep(0.01)
+        return text_of(metrics, *given)
+
+    text_of = Metrics._text
+    monkeypatch.setattr(Metrics, "_text", counting)
+    with Shown(MadeUp(2000), max_partitions=100) as shown, ThreadPoolExecutor(30) as askers:
+        answers = list(askers.map(lambda _: get(shown, "/metrics"), range(30)))
+        assert [answer.status for answer in answers] == [200] * 30
+        assert len({answer.body for answer in answers}) == len(made) == 1
+        assert made[0].startswith("metrics"), "the loop has streams to listen to"
+        shown.status._written = (0.0, b"")
+        assert get(shown, "/metrics").body != answers[0].body, "what was kept is made anew"
+
+
+def test_metrics_that_cannot_be_made_are_tried_again(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown.status._written = (0.0, b"")
+    monkeypatch.setattr(Metrics, "_text", lambda *_: 1 / 0)
+    assert get(shown, "/metrics").status == 500
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert get(shown, "/metrics").status == 200
+
+
+def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    connection = socket.create_connection(("127.0.0.1", shown.port), timeout=10)
+    connection.sendall(b"GET / HT")
+    await_connections(shown, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets it
+    connection.close()
+    await_connections(shown, 0)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,12 @@ def look(mirror: Mirror) -> Picture:
 
 def _names(stems: list[str]) -> list[str]:
     """Files of one name in several directories must not look like one source."""
-    return [stem if stems.count(stem) == 1 else f"{stem}-{at}" for at, stem in enumerate(stems, 1)]
+    names: list[str] = []
+    for at, stem in enumerate(stems, 1):
+        numbered = (f"{stem}-{number}" for number in count(at))
+        is_alone = stems.count(stem) == 1
+        names.append(stem if is_alone else next(name for name in numbered if name not in (*stems, *names)))
+    return names
 
 
 def _source(mirror: Mirror, name: str, flow: Flow) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirrormaker.status.latency import quantiles
 from mirrormaker.stream.tally import CLASSES
@@ -14,6 +14,19 @@ Key = tuple[str, int]
 
 _PACE_OVER = 5.0  # seconds: a pace is that of the last 5 to 10
 _LATENCY_OVER = 30.0  # seconds: latencies and lanes are those of the last 30 to 60
+
+
+class Figures(NamedTuple):
+    """What was counted up to one moment: a copy that another thread may read."""
+
+    records: int
+    bytes: int
+    as_is: int
+    unpacked: int
+    retries: int
+    resumes: int
+    late: tuple[int, ...]
+    late_ms: int
 
 
 class Counted:
@@ -52,6 +65,19 @@ class Counted:
         since, records, size = self._paces[0]
         seconds = max(1.0, now - since)
         return (self.records - records) / seconds, (self.bytes - size) / seconds
+
+    @property
+    def figures(self) -> Figures:
+        return Figures(
+            self.records,
+            self.bytes,
+            self.as_is,
+            self.unpacked,
+            self.retries,
+            self.resumes,
+            tuple(self.late),
+            self.late_ms,
+        )
 
     @property
     def lately(self) -> list[int]:

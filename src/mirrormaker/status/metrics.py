@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
-from mirrormaker.status.counts import Counted
+from mirrormaker.status.counts import Figures, Key
 from mirrormaker.status.picture import FLOWING, STOPPED, WAITING, Picture
 from mirrormaker.stream.tally import BOUNDS, CLASSES
 
@@ -23,6 +23,7 @@ _SHOWN = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 
 _BUCKETS = [(BOUNDS.index(bound), str(bound / 1000)) for bound in _SHOWN]
 
 Labels = tuple[str, str, str]
+Place = tuple[str, Key, Figures]  # a source and its partition, and what was counted there
 Rows = list[tuple[Any, ...]]
 
 
@@ -37,11 +38,22 @@ class Metrics:
         ProcessCollector(registry=self._process)
 
     def of(self, picture: Picture) -> Callable[[], bytes]:
-        """What is counted now; the text is made when the result is called, which may be in another thread."""
-        families = [*self._of_partitions(picture), *_of_sources(picture), *_of_streams(picture)]
+        """What is counted now; the text is made when the result is called, in another thread, but in one at a time.
+
+        Only the copy is made here, 5 ms for 2,000 partitions: whoever calls has streams to listen to.
+        """
+        counted = [
+            (source.name, key, one.figures)
+            for source in picture.sources
+            for key, one in source.counts.partitions.items()
+        ]
+        return lambda: self._text(picture, counted)
+
+    def _text(self, picture: Picture, counted: list[Place]) -> bytes:
+        families = [*self._of_partitions(picture, counted), *_of_sources(picture), *_of_streams(picture)]
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Ready(families))
-        return lambda: generate_latest(registry) + generate_latest(self._process)
+        return generate_latest(registry) + generate_latest(self._process)
 
     def labels(self, source: str, topic: str, partition: int) -> Labels:
         key = (source, topic, partition)
@@ -55,16 +67,15 @@ class Metrics:
                 return (source, _OTHER, _OTHER)
         return self._own[key]
 
-    def _of_partitions(self, picture: Picture) -> Iterator[Metric]:
-        counted: dict[Labels, list[Counted]] = defaultdict(list)
+    def _of_partitions(self, picture: Picture, places: list[Place]) -> Iterator[Metric]:
+        counted: dict[Labels, list[Figures]] = defaultdict(list)
         lags: dict[Labels, int] = defaultdict(int)
         for row in picture.partitions:  # they come first: what is here now needs its series more than what was
             lags[self.labels(row.source, row.topic, row.partition)] += row.lag
-        for source in picture.sources:
-            for key, one in source.counts.partitions.items():
-                counted[self.labels(source.name, *key)].append(one)
+        for source, key, figures in places:
+            counted[self.labels(source, *key)].append(figures)
 
-        def total(of: Callable[[Counted], int]) -> Rows:
+        def total(of: Callable[[Figures], int]) -> Rows:
             return [(*labels, sum(map(of, some))) for labels, some in counted.items()]
 
         yield _counters("records", "Records that the target has acknowledged", _PLACE, total(lambda c: c.records))
@@ -147,7 +158,7 @@ def _gauges(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric
     return family
 
 
-def _histogram(some: list[Counted]) -> tuple[list[tuple[str, float]], float]:
+def _histogram(some: list[Figures]) -> tuple[list[tuple[str, float]], float]:
     """Buckets as Prometheus wants them, each with all before it, and the sum in seconds."""
     up_to = list(accumulate(sum(counted.late[at] for counted in some) for at in range(CLASSES)))
     buckets = [(bound, float(up_to[at])) for at, bound in _BUCKETS]

@@ -100,6 +100,7 @@ class StatusServer:
         self._page, self._door = Page("page.html"), Page("door.html")
         self._server: asyncio.Server | None = None
         self._connections = 0
+        self._unheard: dict[asyncio.StreamReader, None] = {}  # connections without a request yet, the oldest first
         self._names = {"localhost", settings.host.lower()}
         if not settings.is_loopback:
             self._names.add(socket.gethostname().lower())
@@ -154,13 +155,14 @@ class StatusServer:
     async def _respond(self, reader: asyncio.StreamReader) -> Answer | None:
         try:
             if self._connections > _MAX_CONNECTIONS:
-                raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _READ_WITHIN)
-            return await self._answer(Request.parse(head))
+                self._make_room()
+            return await self._answer(Request.parse(await self._head(reader)))
         except asyncio.IncompleteReadError:
             return None
         except asyncio.TimeoutError:
             bad = BadRequest(HTTPStatus.REQUEST_TIMEOUT)
+        except OSError:  # after TimeoutError, which is one since Python 3.11
+            return None
         except asyncio.LimitOverrunError:
             bad = BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except BadRequest as error:
@@ -169,6 +171,22 @@ class StatusServer:
             traceback.print_exc()
             bad = BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR)
         return Answer(f"{bad}\n".encode(), _TEXT, bad.status, tuple(bad.headers.items()))
+
+    def _make_room(self) -> None:
+        """Refuse the oldest that has not asked yet: whoever keeps silent must not keep supervisors out."""
+        full = BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+        if not self._unheard:
+            raise full
+        oldest = next(iter(self._unheard))
+        del self._unheard[oldest]
+        oldest.set_exception(full)
+
+    async def _head(self, reader: asyncio.StreamReader) -> bytes:
+        self._unheard[reader] = None
+        try:
+            return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _READ_WITHIN)
+        finally:
+            self._unheard.pop(reader, None)
 
     # -- one request
 
@@ -197,7 +215,7 @@ class StatusServer:
         if request.path == "/api/events":
             return Answer(status.events(int(_number(request, "after"))))
         if request.path == "/metrics":
-            return Answer(await asyncio.to_thread(status.metrics()), _METRICS)
+            return Answer(await status.metrics(), _METRICS)
         raise BadRequest(HTTPStatus.NOT_FOUND)
 
     def _health(self, path: str) -> Answer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +21,7 @@ from mirrormaker.status.picture import FLOWING, STOPPED, WAITING, Picture
 from mirrormaker.stream.tally import CLASSES
 
 _FRESH = 0.9  # seconds that a document is good for: pages ask once a second
+_REST = 4  # times as long as metrics took to make they are kept, up to that: few partitions are always told as they are
 
 
 class Status:
@@ -32,6 +35,9 @@ class Status:
         self._metrics = Metrics(max_partitions)
         self._ticks = 0
         self._kept: dict[str, tuple[float, bytes]] = {}
+        self._writer = ThreadPoolExecutor(1, "metrics")
+        self._writing: asyncio.Task[bytes] | None = None
+        self._written = (0.0, b"")  # until when the text is good, and the text
 
     def tick(self) -> None:
         """Once a second."""
@@ -66,9 +72,22 @@ class Status:
     def events(self, after: int) -> bytes:
         return _json({"events": [asdict(event) for event in self._events.after(after)]})
 
-    def metrics(self) -> Callable[[], bytes]:
-        """What is counted now, as text once it is called for: that may take a while, and is for another thread."""
-        return self._metrics.of(self.picture)
+    async def metrics(self) -> bytes:
+        """As text, which takes a thread up to a second for 2,000 partitions: made once for all who ask meanwhile."""
+        good_until, text = self._written
+        if time.monotonic() < good_until:
+            return text
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_metrics())
+        return await asyncio.shield(self._writing)  # others wait for it too
+
+    async def _write_metrics(self) -> bytes:
+        started = time.monotonic()
+        making = self._metrics.of(self.picture)
+        text = await asyncio.get_running_loop().run_in_executor(self._writer, making)
+        now = time.monotonic()
+        self._written = (now + min(_FRESH, _REST * (now - started)), text)
+        return text
 
     def _fresh(self, name: str, make: Callable[[], Any]) -> bytes:
         made, document = self._kept.get(name, (0.0, b""))
