@@ -85,6 +85,8 @@ class Desk:
                     _say(writer, {"heard": report["number"]})
         except (OSError, ValueError, KeyError, asyncio.TimeoutError):
             pass  # a stranger, or a stream that died in the middle of a word
+        except asyncio.CancelledError:
+            pass  # the process ends: asyncio prints a trace of connections that are cancelled
         finally:
             if seat is not None and self._seats.get(seat, (0, 0, None))[2] is writer:
                 del self._seats[seat]

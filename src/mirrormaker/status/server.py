@@ -146,8 +146,8 @@ class StatusServer:
                 await asyncio.wait_for(writer.drain(), _WRITE_WITHIN)
                 writer.close()
                 await asyncio.wait_for(writer.wait_closed(), _WRITE_WITHIN)
-        except (OSError, asyncio.TimeoutError):
-            pass  # whoever asked does not listen
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # whoever asked does not listen, or the process ends
         finally:
             self._connections -= 1
             writer.transport.abort()
