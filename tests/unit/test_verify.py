@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker import reading
 from mirrormaker.cli import call
+from mirrormaker.errors import ClusterError
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.verify.chunks import Chunk, Chunker, Line, stitched
 from mirrormaker.verify.closer import edges
@@ -227,6 +230,7 @@ def test_matched_counts_records() -> None:
         (["--nonsense"], "unrecognized arguments: --nonsense"),
         (["--from", "yesterday"], "--from yesterday: this must be a time"),
         (["--from", "2000", "--to", "1000"], "there is no time between them"),
+        (["--blacklist", "a"], "--whitelist and --blacklist contradict each other"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -255,6 +259,69 @@ def test_a_cluster_that_cannot_be_reached_is_one_line_and_exit_code_2(tmp_path: 
     (line,) = done.stderr.splitlines()
     assert line.startswith("mirrormaker: the source cluster cannot be reached:")
     assert "s)" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("", "--whitelist REGEX is missing"), ("mirror.topics.whitelist=orders\n", "cannot be reached")]
+)
+def test_the_source_file_may_say_which_topics(
+    line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").write_text(f"bootstrap.servers=127.0.0.1:1\ngroup.id=g\n{line}")
+    (tmp_path / "t").write_text("bootstrap.servers=127.0.0.1:1\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "t")]
+    assert call(["verify", *files]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--jaas.config=nowhere", "-Djava.security.auth.login.config=nowhere"])
+def test_logins_are_found_as_by_the_mirror(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    (tmp_path / "s").write_text(f"bootstrap.servers=127.0.0.1:1\ngroup.id=g\n{login}")
+    (tmp_path / "t").write_text("bootstrap.servers=127.0.0.1:1\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "t"), "--whitelist", ".*"]
+    assert call(["verify", *files, option]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_what_nobody_has_foreseen_is_one_line_without_content_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("the value of a record")
+
+    monkeypatch.setattr("mirrormaker.cli.verify.source_settings", fail)
+    (tmp_path / "s").write_text("group.id=g\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "s"), "--whitelist", ".*"]
+    assert call(["verify", *files]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unexpected ValueError in test_verify.py" in line and "record" not in line
+
+
+# -- records as a DataFrame
+
+
+@pytest.mark.parametrize(
+    ("further", "committed"),
+    [
+        ({}, False), ({"group.id": "g"}, False), ({"isolation.level": "read_committed"}, True),
+        ({"isolation.level": "read_uncommitted"}, False), ({"group.id": "g", "isolation.level": "read_committed"}, True),
+    ],
+)  # fmt: skip
+def test_settings_are_a_mapping_or_a_file(further: dict[str, str], committed: bool, tmp_path: Path) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", **further}
+    (tmp_path / "s").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    for given_as in (settings, tmp_path / "s"):
+        endpoint, only_committed = reading._endpoint(given_as)
+        assert (endpoint.bootstrap, only_committed) == ((("127.0.0.1", 1),), committed)
+
+
+def test_records_can_be_asked_for_where_an_event_loop_runs() -> None:
+    async def notebook() -> None:
+        reading.read(None, {"bootstrap.servers": "127.0.0.1:1"}, "t")
+
+    with pytest.raises(ClusterError, match="cannot be read"):
+        asyncio.run(notebook())
 
 
 def test_the_package_is_light_until_records_are_asked_for() -> None:
