@@ -37,7 +37,7 @@ from mirrormaker.wire.offsets import EARLIEST, LATEST
 Key = tuple[str, int]
 T = TypeVar("T")
 
-_OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
+OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
 
 _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
 
@@ -104,7 +104,7 @@ class Look:
     async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
         try:
             return await self._plans(names)
-        except _OUTSIDE as error:
+        except OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
     async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
@@ -217,7 +217,7 @@ class Look:
                 cluster = self.target if side == TARGET else self.sources[side]
                 keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
                 found[side] = await offsets(cluster, keys, EARLIEST)
-        except _OUTSIDE as error:
+        except OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
         def moved(part: Part) -> Part:
