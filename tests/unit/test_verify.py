@@ -157,9 +157,9 @@ def test_what_retention_took_is_counted_without_a_closer_look() -> None:
 # -- how far the mirror is
 
 
-def position(offset: int, cut: int, ahead: int = 0) -> tuple[int, Position]:
+def position(offset: int, cut: int, ahead: int = 0, producer: int = 7) -> tuple[int, Position]:
     where = Cut(0, 0, cut, ahead=ahead)
-    return offset, Position("t", 0, offset, -1, "", Identity(7, 0), "c", "", 1, (where,))
+    return offset, Position("t", 0, offset, -1, "", Identity(producer, 0), "c", "", 1, (where,))
 
 
 def marked(end: int, known: tuple[int, Position | None] | None, there: int) -> tuple[Part, Part]:
@@ -181,6 +181,13 @@ def test_of_a_mirror_that_has_caught_up_all_is_compared() -> None:
 def test_an_open_transaction_on_the_target_hides_the_last_records() -> None:
     _, target = marked(100, position(60, 65), 50)
     assert (target.until, target.open_end) == (50, True)
+    _, target = marked(100, position(100, 105), 50)  # of a mirror that has caught up as well
+    assert (target.until, target.open_end) == (50, True)
+
+
+def test_a_target_that_knows_no_producers_has_an_open_end() -> None:
+    source, target = marked(100, position(60, 65, producer=-1), 80)
+    assert (source.until, target.until, source.open_end, target.open_end) == (60, 80, False, True)
 
 
 def test_without_a_ledger_the_ends_are_open() -> None:
