@@ -155,9 +155,9 @@ def _plant(stage: Stage) -> Callable[[], None]:
     compact = {"cleanup.policy": "compact"}
     stage.topic("compacted-there", [[updates]], [[updates[newest]]], source=compact, target=compact)
     stage.topic("compacted-too-much", [[updates]], [[without(updates[newest], 12)]], source=compact, target=compact)
-    alike, other = Row(b"k", b"v", AN_HOUR_AGO), Row(b"k", b"w", AN_HOUR_AGO)
-    ours, there = [alike, other, alike, Row(b"l", b"v", AN_HOUR_AGO)], slice(1, 4)
-    stage.topic("compacted-alike", [[rows(ours)]], [[rows(ours[there])]], source=compact, target=compact)
+    again = Row(b"k", b"v", AN_HOUR_AGO)
+    ours = [again, again._replace(value=b"w"), again, again._replace(key=b"l")]
+    stage.topic("compacted-alike", [[rows(ours)]], [[rows(ours[1:])]], source=compact, target=compact)
     gone = [
         Row(b"k", b"v", AN_HOUR_AGO),
         Row(b"l", b"v", AN_HOUR_AGO),

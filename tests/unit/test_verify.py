@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mirrormaker import reading
 from mirrormaker.cli import call
 from mirrormaker.errors import ClusterError
+from mirrormaker.flow import opening
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.verify.chunks import Chunk, Chunker, Line, stitched
 from mirrormaker.verify.closer import edges
@@ -63,6 +65,12 @@ def test_timestamps_count_only_where_both_sides_keep_them() -> None:
     records = rows([Row(b"key", b"value", 5), Row(b"key", b"value", 6)])
     assert len(set(contents(records, False).tolist())) == 1
     assert len(set(contents(records, True).tolist())) == 2
+
+
+def test_headers_count_only_where_both_sides_keep_them() -> None:
+    with_headers, without = rows([_ROW, _ROW._replace(value=None)]), rows([_ROW._replace(headers=()), _ROW])
+    one, other = contents(with_headers, True, False).tolist()
+    assert contents(without, True, False).tolist() == [one, one] != [one, other]
 
 
 # -- chunks
@@ -195,6 +203,19 @@ def test_without_a_ledger_the_ends_are_open() -> None:
     assert (source.until, target.until, source.open_end, target.open_end) == (100, 80, True, True)
     source, target = marked(100, (60, None), 80)  # committed by another mirror
     assert (source.until, target.until, source.open_end, target.open_end) == (60, 80, False, True)
+
+
+@pytest.mark.parametrize(
+    ("by_key", "handler", "expected"),
+    [(False, None, False), (True, None, False), (False, ("h.py", None), True), (True, ("h.py", "x"), True)],
+)
+def test_a_position_tells_whether_a_message_handler_was_at_work(
+    by_key: bool, handler: tuple[str, str | None] | None, expected: bool
+) -> None:
+    _, known = position(60, 65)
+    partitions = 1 if by_key else 0
+    number = 1 if not by_key and handler is None else opening._fingerprint(True, partitions, None, handler)
+    assert opening.handled(replace(known, fingerprint=number, by_key=by_key)) is expected
 
 
 # -- the verdict
