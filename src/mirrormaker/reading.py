@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -65,23 +66,24 @@ def read(
         raise SettingError("bootstrap.servers is missing; add a line like bootstrap.servers=host:9092")
     names = [topics] if isinstance(topics, str) else list(topics)
     low, high = _milliseconds(since), _milliseconds(until)
-    spans = asyncio.run(_spans(endpoint, committed, names, low))
+    with ThreadPoolExecutor(1) as aside:  # a notebook has an event loop of its own in this thread
+        spans = aside.submit(lambda: asyncio.run(_spans(endpoint, committed, names, low))).result()
     count = max(1, len(spans))
     return spark.range(0, count, 1, count).mapInArrow(_task(endpoint, committed, spans, low, high), COLUMNS)
 
 
 def _endpoint(settings: str | PathLike[str] | Mapping[str, str]) -> tuple[Endpoint, bool]:
     if isinstance(settings, Mapping):
-        found = properties.Properties("settings")
-        for line, (key, value) in enumerate(settings.items(), 1):
-            found[key] = properties.Property(key, value, line)
+        lines = (properties.Property(key, value, line) for line, (key, value) in enumerate(settings.items(), 1))
+        found = properties.Properties("settings", lines)
     else:
         found = properties.read(fspath(settings), "settings")
-    if "group.id" in found:
-        source = source_settings(found)
-        return source.endpoint, source.read_committed
-    level = found.pop("isolation.level", None)
-    return target_settings(found).endpoint, level is not None and level.value.strip() == "read_committed"
+    if "group.id" not in found and "isolation.level" not in found:
+        return target_settings(found).endpoint, False
+    if "group.id" not in found:  # a consumer's file; nothing is committed here, so any name will do
+        found = properties.Properties(found.path, (*found.lines, properties.Property("group.id", "mirrormaker", 0)))
+    source = source_settings(found)
+    return source.endpoint, source.read_committed
 
 
 def _milliseconds(time: Time | None) -> int | None:

@@ -21,6 +21,7 @@ from kafka.structs import OffsetAndMetadata
 from mirrormaker.embedded import Cluster
 from mirrormaker.flow.ledger import pack
 from mirrormaker.stream.position import Cut, Identity, Position
+from mirrormaker.verify.hashing import contents
 from mirrormaker.wire.records import Records
 from tests.mirror_process import MirrorProcess
 from tests.reading import read
@@ -34,6 +35,7 @@ _SMALL = 5000  # records of a small topic's partition: several chunks
 _BIG = 500_000  # of each of four partitions
 _PRODUCER = 7700  # that the ledger names for the first partition
 _AT = 3210  # where something is planted
+_ENDS = (np.flatnonzero(contents(many(4 * _SMALL), True) & np.uint64(1023) == 0) + 1).tolist()  # of its chunks
 
 # The record before it was changed, and how.
 _ROW = Row(b"the-key", b"the value", AN_HOUR_AGO, (("trace", b"1"),))
@@ -128,6 +130,10 @@ def _plant(stage: Stage) -> Callable[[], None]:
     swapped = np.arange(_SMALL)
     swapped[[_AT, _AT + 1]] = _AT + 1, _AT
     stage.topic("swapped", [[small]], [[small[swapped]]])
+    # Whole chunks have changed places: one, and the two that followed it.
+    first, both = _ENDS[0], _ENDS[2]
+    large = many(4 * _SMALL)
+    stage.topic("swapped-chunks", [[large]], [[large[first:both], large[:first], large[both:]]])
     stage.topic("no-partition", [[small], [many(_SMALL, _SMALL)]], [[small], []])
     # By key: one partition on the target has the records of two, among each other or one after the other.
     other = many(_SMALL, _SMALL)
@@ -149,6 +155,16 @@ def _plant(stage: Stage) -> Callable[[], None]:
     compact = {"cleanup.policy": "compact"}
     stage.topic("compacted-there", [[updates]], [[updates[newest]]], source=compact, target=compact)
     stage.topic("compacted-too-much", [[updates]], [[without(updates[newest], 12)]], source=compact, target=compact)
+    again = Row(b"k", b"v", AN_HOUR_AGO)
+    ours = [again, again._replace(value=b"w"), again, again._replace(key=b"l")]
+    stage.topic("compacted-alike", [[rows(ours)]], [[rows(ours[1:])]], source=compact, target=compact)
+    gone = [
+        Row(b"k", b"v", AN_HOUR_AGO),
+        Row(b"l", b"v", AN_HOUR_AGO),
+        Row(b"l", None, AN_HOUR_AGO),
+        Row(b"k", None, AN_HOUR_AGO),
+    ]
+    stage.topic("compacted-no-tombstone", [[rows(gone)]], [[rows(gone[:1])]], source=compact, target=compact)
     quickly = {**compact, "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000", "segment.bytes": "1048576"}
     here = stage.topic("compacted-here", [[updates]], [[updates]], source=quickly)
     stage.topic("retention-here", [[small]], [[small]])
@@ -233,9 +249,11 @@ def test_a_changed_record_is_found_and_the_field_is_named(found: dict[str, Any],
         ("doubled", {"doubled": 1}, f"twice: source offset {_AT}, again at target offset {_AT + 1}"),
         ("appended", {"doubled": 1}, f"twice: source offset {_SMALL - 1}, again at target offset {_SMALL}"),
         ("swapped", {"out_of_order": 1}, "out of order: source offset"),
+        ("swapped-chunks", {"out_of_order": _ENDS[0]}, "out of order: source offset 0"),
         ("fewer-removed", {"missing": 1}, f"fewer-removed-1: missing: source offset {_AT}"),
         ("no-partition", {"missing": _SMALL}, "missing: source offset 0"),
         ("compacted-too-much", {"missing": 1}, "missing: source offset 2312"),
+        ("compacted-no-tombstone", {"missing": 1}, "missing: source offset 3"),
     ],
 )
 def test_what_was_planted_is_found(found: dict[str, Any], kind: str, expected: dict[str, int], words: str) -> None:
@@ -260,6 +278,7 @@ def test_each_of_them_is_found_in_two_million_records(found: dict[str, Any]) -> 
         ("stamped", _SMALL, {}),
         ("stamped-before", _SMALL, {}),
         ("compacted-there", 700, {"compacted": 2300}),
+        ("compacted-alike", 3, {"compacted": 1}),
         ("retention-here", _SMALL - 2345, {"deleted_on_source": 2345}),
         ("retention-there", _SMALL - 2345, {"deleted_on_target": 2345}),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker import reading
 from mirrormaker.cli import call
+from mirrormaker.errors import ClusterError
+from mirrormaker.flow import opening
 from mirrormaker.stream.position import Cut, Identity, Position
 from mirrormaker.verify.chunks import Chunk, Chunker, Line, stitched
 from mirrormaker.verify.closer import edges
@@ -60,6 +65,12 @@ def test_timestamps_count_only_where_both_sides_keep_them() -> None:
     records = rows([Row(b"key", b"value", 5), Row(b"key", b"value", 6)])
     assert len(set(contents(records, False).tolist())) == 1
     assert len(set(contents(records, True).tolist())) == 2
+
+
+def test_headers_count_only_where_both_sides_keep_them() -> None:
+    with_headers, without = rows([_ROW, _ROW._replace(value=None)]), rows([_ROW._replace(headers=()), _ROW])
+    one, other = contents(with_headers, True, False).tolist()
+    assert contents(without, True, False).tolist() == [one, one] != [one, other]
 
 
 # -- chunks
@@ -154,9 +165,9 @@ def test_what_retention_took_is_counted_without_a_closer_look() -> None:
 # -- how far the mirror is
 
 
-def position(offset: int, cut: int, ahead: int = 0) -> tuple[int, Position]:
+def position(offset: int, cut: int, ahead: int = 0, producer: int = 7) -> tuple[int, Position]:
     where = Cut(0, 0, cut, ahead=ahead)
-    return offset, Position("t", 0, offset, -1, "", Identity(7, 0), "c", "", 1, (where,))
+    return offset, Position("t", 0, offset, -1, "", Identity(producer, 0), "c", "", 1, (where,))
 
 
 def marked(end: int, known: tuple[int, Position | None] | None, there: int) -> tuple[Part, Part]:
@@ -178,6 +189,13 @@ def test_of_a_mirror_that_has_caught_up_all_is_compared() -> None:
 def test_an_open_transaction_on_the_target_hides_the_last_records() -> None:
     _, target = marked(100, position(60, 65), 50)
     assert (target.until, target.open_end) == (50, True)
+    _, target = marked(100, position(100, 105), 50)  # of a mirror that has caught up as well
+    assert (target.until, target.open_end) == (50, True)
+
+
+def test_a_target_that_knows_no_producers_has_an_open_end() -> None:
+    source, target = marked(100, position(60, 65, producer=-1), 80)
+    assert (source.until, target.until, source.open_end, target.open_end) == (60, 80, False, True)
 
 
 def test_without_a_ledger_the_ends_are_open() -> None:
@@ -185,6 +203,19 @@ def test_without_a_ledger_the_ends_are_open() -> None:
     assert (source.until, target.until, source.open_end, target.open_end) == (100, 80, True, True)
     source, target = marked(100, (60, None), 80)  # committed by another mirror
     assert (source.until, target.until, source.open_end, target.open_end) == (60, 80, False, True)
+
+
+@pytest.mark.parametrize(
+    ("by_key", "handler", "expected"),
+    [(False, None, False), (True, None, False), (False, ("h.py", None), True), (True, ("h.py", "x"), True)],
+)
+def test_a_position_tells_whether_a_message_handler_was_at_work(
+    by_key: bool, handler: tuple[str, str | None] | None, expected: bool
+) -> None:
+    _, known = position(60, 65)
+    partitions = 1 if by_key else 0
+    number = 1 if not by_key and handler is None else opening._fingerprint(True, partitions, None, handler)
+    assert opening.handled(replace(known, fingerprint=number, by_key=by_key)) is expected
 
 
 # -- the verdict
@@ -227,6 +258,7 @@ def test_matched_counts_records() -> None:
         (["--nonsense"], "unrecognized arguments: --nonsense"),
         (["--from", "yesterday"], "--from yesterday: this must be a time"),
         (["--from", "2000", "--to", "1000"], "there is no time between them"),
+        (["--blacklist", "a"], "--whitelist and --blacklist contradict each other"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -255,6 +287,69 @@ def test_a_cluster_that_cannot_be_reached_is_one_line_and_exit_code_2(tmp_path: 
     (line,) = done.stderr.splitlines()
     assert line.startswith("mirrormaker: the source cluster cannot be reached:")
     assert "s)" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("", "--whitelist REGEX is missing"), ("mirror.topics.whitelist=orders\n", "cannot be reached")]
+)
+def test_the_source_file_may_say_which_topics(
+    line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").write_text(f"bootstrap.servers=127.0.0.1:1\ngroup.id=g\n{line}")
+    (tmp_path / "t").write_text("bootstrap.servers=127.0.0.1:1\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "t")]
+    assert call(["verify", *files]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--jaas.config=nowhere", "-Djava.security.auth.login.config=nowhere"])
+def test_logins_are_found_as_by_the_mirror(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    (tmp_path / "s").write_text(f"bootstrap.servers=127.0.0.1:1\ngroup.id=g\n{login}")
+    (tmp_path / "t").write_text("bootstrap.servers=127.0.0.1:1\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "t"), "--whitelist", ".*"]
+    assert call(["verify", *files, option]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_what_nobody_has_foreseen_is_one_line_without_content_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("the value of a record")
+
+    monkeypatch.setattr("mirrormaker.cli.verify.source_settings", fail)
+    (tmp_path / "s").write_text("group.id=g\n")
+    files = ["--consumer.config", str(tmp_path / "s"), "--producer.config", str(tmp_path / "s"), "--whitelist", ".*"]
+    assert call(["verify", *files]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unexpected ValueError in test_verify.py" in line and "record" not in line
+
+
+# -- records as a DataFrame
+
+
+@pytest.mark.parametrize(
+    ("further", "committed"),
+    [
+        ({}, False), ({"group.id": "g"}, False), ({"isolation.level": "read_committed"}, True),
+        ({"isolation.level": "read_uncommitted"}, False), ({"group.id": "g", "isolation.level": "read_committed"}, True),
+    ],
+)  # fmt: skip
+def test_settings_are_a_mapping_or_a_file(further: dict[str, str], committed: bool, tmp_path: Path) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", **further}
+    (tmp_path / "s").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    for given_as in (settings, tmp_path / "s"):
+        endpoint, only_committed = reading._endpoint(given_as)
+        assert (endpoint.bootstrap, only_committed) == ((("127.0.0.1", 1),), committed)
+
+
+def test_records_can_be_asked_for_where_an_event_loop_runs() -> None:
+    async def notebook() -> None:
+        reading.read(None, {"bootstrap.servers": "127.0.0.1:1"}, "t")
+
+    with pytest.raises(ClusterError, match="cannot be read"):
+        asyncio.run(notebook())
 
 
 def test_the_package_is_light_until_records_are_asked_for() -> None:

@@ -6,13 +6,16 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, source_settings, target_settings
+from mirrormaker.settings.login import login_files
 
 _EXAMPLES = """examples:
   what a mirror has done so far, with the files and the filter that it runs with:
@@ -26,6 +29,7 @@ _EXAMPLES = """examples:
 exit codes: 0 the same, 1 different, 2 could not tell; the last line on stderr says why."""
 _AS_FOR_RUN = (
     "--consumer.config", "--producer.config", "--whitelist", "--blacklist", "--spark.master", "--spark.conf", "--log.file",
+    "--jaas.config", "--krb5.config", "-D",
 )  # fmt: skip
 
 
@@ -85,19 +89,27 @@ def body(args: argparse.Namespace) -> int:
         return _verify(args)
     except MirrorError as error:
         print(f"mirrormaker: {error}", file=sys.stderr)
-        return 2
+    except Exception as error:
+        # Only its kind: the words of an error that nobody has foreseen may hold a record or a password.
+        print(f"mirrormaker: could not tell: unexpected {type(error).__name__}{_origin(error)}", file=sys.stderr)
+    return 2
+
+
+def _origin(error: Exception) -> str:
+    """The line of code that failed, for a report."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _verify(args: argparse.Namespace) -> int:
     for name, words in (("consumer", "of the source cluster"), ("producer", "of the target cluster")):
         if not getattr(args, f"{name}_config"):
             raise UsageError(f"--{name}.config FILE is missing: the property file {words}")
-    if bool(args.whitelist) == bool(args.blacklist):
-        raise UsageError(
-            'give --whitelist REGEX or --blacklist REGEX: which topics? --whitelist ".*" takes all of them'
-        )
-    sources = [source_settings(properties.read(path, "--consumer.config")) for path in args.consumer_config]
-    target = target_settings(properties.read(args.producer_config, "--producer.config"))
+    if args.whitelist and args.blacklist:
+        raise UsageError("--whitelist and --blacklist contradict each other: give one of them")
+    logins = login_files(args.jaas_config, args.krb5_config, args.D, os.environ)
+    sources = [source_settings(properties.read(path, "--consumer.config"), logins) for path in args.consumer_config]
+    target = target_settings(properties.read(args.producer_config, "--producer.config"), logins)
     include, exclude = _filter(args.whitelist, args.blacklist, sources)
     since, until = _time("--from", args.since), _time("--to", args.until)
     if since is not None and until is not None and since >= until:

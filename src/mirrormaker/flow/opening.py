@@ -73,7 +73,7 @@ class Opening:
         if not by_key and handler is None:
             return int(committed)
         partitions = len(self.target.topics[topic].partitions) if by_key else 0
-        return crc32(repr((committed, partitions, self.routing.partition_by, handler)).encode()) | 2
+        return _fingerprint(committed, partitions, self.routing.partition_by, handler)
 
     async def positions(
         self, keys: Iterable[Key], committed: dict[Key, tuple[int, str]], first_start: bool
@@ -281,6 +281,19 @@ class Opening:
             )
         at = start if reset == "earliest" else end
         return at, 0, await lost_before(self.source, position, at)
+
+
+def _fingerprint(
+    committed: bool, partitions: int, partition_by: str | None, handler: tuple[str, str | None] | None
+) -> int:
+    return crc32(repr((committed, partitions, partition_by, handler)).encode()) | 2
+
+
+def handled(position: Position) -> bool:
+    """Was it made by a mirror with a message handler?"""
+    count = position.target_partitions
+    by_key = {_fingerprint(committed, count, by, None) for committed in (False, True) for by in (None, "key")}
+    return position.fingerprint not in (0, 1) and position.fingerprint not in by_key
 
 
 def _still_ahead(new: Cut, old: Cut) -> Cut:

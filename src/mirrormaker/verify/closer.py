@@ -98,8 +98,8 @@ class Closer:
         return numbers.mapInArrow(task(self.job, self.spans, self._wanted), COLUMNS)
 
     def _paired(self, rows: DataFrame) -> DataFrame:
-        """The n-th record of a checksum on one side belongs to the n-th on the other; from the end where logs lost their start."""
-        last = [n for n, plan in enumerate(self.job.plans) if behead(plan)]
+        """The n-th record of a checksum on one side belongs to the n-th on the other; from the end where logs lost earlier ones."""
+        last = [n for n, plan in enumerate(self.job.plans) if behead(plan) or plan.compacted]
         sign = F.when(F.col("topic").isin(last), -1).otherwise(1)
         order = Window.partitionBy("topic", "place", "hash").orderBy(
             sign * F.col("side"), sign * F.col("partition"), sign * F.col("offset")
@@ -130,12 +130,7 @@ class Closer:
         left = self._causes_left(rows, pairs.filter("right is null"), bounds)
         right = self._causes_right(rows, pairs.filter("left is null"), bounds, owners)
         anchored = self._anchored(matched)
-        running = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
-        moved = (
-            anchored.withColumn("reached", F.max("right").over(running))
-            .filter("right < reached and not anchor")
-            .withColumn("cause", F.lit(MOVED))
-        )
+        moved = _moved(anchored)
         counted = [
             frame.groupBy("topic", "cause").count()
             for frame in (matched.withColumn("cause", F.lit("same")), left, right, moved)
@@ -209,10 +204,14 @@ class Closer:
             last = keys.agg(
                 F.max(F.when(F.expr(f"side != {TARGET} and not beyond"), F.col("offset"))).alias("last_left"),
                 F.max(F.expr(f"side = {TARGET} and beyond")).alias("came_later"),
+                F.max(F.expr(f"side = {TARGET}")).alias("key_is_there"),
             )
             left = left.join(last, ["topic", "place", "left_key"], "left")
+            # A tombstone goes only after everything that it deletes.
             superseded = F.col("topic").isin(self._compacted) & (
-                F.col("left_tombstone") | (F.col("left") < F.col("last_left")) | F.col("came_later")
+                (F.col("left_tombstone") & ~F.col("key_is_there"))
+                | (F.col("left") < F.col("last_left"))
+                | F.col("came_later")
             )
         first = F.col("left") < F.col("front")
         return left.withColumn(
@@ -304,6 +303,20 @@ class Closer:
 
 
 _SHORT = ("topic", "place", "side", "partition")
+
+
+def _moved(anchored: DataFrame) -> DataFrame:
+    """Records that are behind an equal chunk that should follow them, or before something that should precede them."""
+    line = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
+    following = F.min(F.when(F.col("anchor"), F.col("right"))).over(line.rowsBetween(1, Window.unboundedFollowing))
+    reached = F.max(F.when(~F.col("astray"), F.col("right"))).over(line)
+    return (
+        anchored.withColumn("following", following)
+        .withColumn("astray", F.expr("not anchor and coalesce(right > following, false)"))
+        .withColumn("reached", reached)
+        .filter("astray or (not anchor and right < reached)")
+        .withColumn("cause", F.lit(MOVED))
+    )
 
 
 def _place(number: int, chunk: Chunk) -> Place:

@@ -20,7 +20,8 @@ from mirrormaker.flow.spark import Engine
 from mirrormaker.flow.topics import Filter, is_plain, python_judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.show.progress import duration
-from mirrormaker.verify.look import Look
+from mirrormaker.stream.trouble import describe
+from mirrormaker.verify.look import OUTSIDE, Look
 from mirrormaker.verify.plan import CannotTell, Window
 from mirrormaker.verify.verdict import Verdict
 from mirrormaker.verify.verify import Verify
@@ -77,6 +78,8 @@ def verify(
             return Verify(session, look, other_writers).run(names)
     except CannotTell:
         raise
+    except OUTSIDE as error:
+        raise CannotTell(describe(error)) from error
     except Exception as error:
         if type(error).__module__.startswith(("py4j", "pyspark")):
             raise CannotTell(f"Spark has failed: {str(error).strip().splitlines()[0][:300]}") from error

@@ -11,6 +11,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
+from mirrormaker.wire import varints
 from mirrormaker.wire.records import Records
 from mirrormaker.wire.varints import Data, Ints
 
@@ -22,12 +23,20 @@ _ROWS = 16_384  # records at a time: what a round needs stays in the processor's
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(8)], np.uint64)
 
 
-def contents(records: Records, with_timestamps: bool) -> Hashes:
-    """Of key, value and headers as they lie in the batch; and of the timestamp, where both sides keep it."""
-    hashed = spans(records.data, records.starts, records.ends - records.starts)
+def contents(records: Records, with_timestamps: bool, with_headers: bool = True) -> Hashes:
+    """Of key and value as they lie in the batch; and of headers and the timestamp, where both sides keep them."""
+    ends = records.ends if with_headers else _without_headers(records)
+    hashed = spans(records.data, records.starts, ends - records.starts)
     if with_timestamps:
         hashed = _mixed(hashed ^ _mixed(records.timestamps.view(np.uint64) * _TIME)) * _M
     return hashed
+
+
+def _without_headers(records: Records) -> Ints:
+    """Where each value ends."""
+    start, size = records.keys()
+    size, start = varints.read(records.data, start + np.maximum(size, 0))
+    return start + np.maximum(size, 0)
 
 
 def spans(data: Data, starts: Ints, sizes: Ints) -> Hashes:

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ClusterError
 from mirrormaker.flow.ledger import unpack
 from mirrormaker.flow.lookup import Lookup
 from mirrormaker.flow.membership import Membership
-from mirrormaker.flow.opening import offsets, topic_id
+from mirrormaker.flow.opening import handled, offsets, topic_id
 from mirrormaker.flow.topics import Filter, Judge
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.stream.position import Position
@@ -37,9 +38,10 @@ from mirrormaker.wire.offsets import EARLIEST, LATEST
 Key = tuple[str, int]
 T = TypeVar("T")
 
-_OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
+OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
 
 _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
+_TIMES, _HEADERS = 2, 3  # versions of ProduceRequest: from these on records have timestamps, and headers
 
 
 def _lookup(settings: SourceSettings | TargetSettings) -> Lookup:
@@ -104,7 +106,7 @@ class Look:
     async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
         try:
             return await self._plans(names)
-        except _OUTSIDE as error:
+        except OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
     async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
@@ -114,8 +116,13 @@ class Look:
         for side, cluster in enumerate(self.sources):
             await cluster.refresh()
             sides[side] = await self._parts(side, cluster, names, self.settings[side].read_committed)
-        policies = [await _settings(cluster, names) for cluster in (*self.sources, self.target)]
-        return [self._plan(name, positions, sides, policies) for name in names]
+        policies = [
+            await _topic_settings(cluster, each, names)
+            for cluster, each in zip(self.sources, self.settings, strict=True)
+        ]
+        policies.append(await _topic_settings(self.target, self.target_settings, names))
+        kept = await _kept(self.target)
+        return [self._plan(name, positions, sides, policies, kept) for name in names]
 
     async def _positions(self, side: int, names: set[str]) -> dict[Key, tuple[int, Position | None]]:
         """How far the mirror is: the offset, and the rest of the position where it is one of ours."""
@@ -169,7 +176,8 @@ class Look:
         name: str,
         positions: Sequence[dict[Key, tuple[int, Position | None]]],
         sides: dict[int, dict[Key, Part]],
-        policies: Sequence[dict[str, dict[str, str]]],
+        policies: Sequence[dict[str, dict[str, str] | None]],
+        kept: int,
     ) -> TopicPlan:
         targets = [part for part in sides[TARGET].values() if part.topic == name]
         sources = [part for side in range(len(self.sources)) for part in sides[side].values() if part.topic == name]
@@ -181,24 +189,35 @@ class Look:
             places = [t.partition for t in targets] if part.side in by_key else [part.partition]
             known = positions[part.side].get((name, part.partition))
             placed.append(marks.note(part, places, known))
-            if known and known[1] and any(cut.topic for cut in known[1].cuts):
+            if known and known[1] and handled(known[1]):
                 notes.append("mirrored with a message handler: records that it changed are different")
-        without = sum((name, part.partition) not in positions[part.side] and part.end > part.start for part in sources)
-        if without:
-            group = self.settings[0].group_id
+        for side, settings in enumerate(self.settings):
+            mine = [part for part in sources if part.side == side]
+            without = sum((name, part.partition) not in positions[side] and part.end > part.start for part in mine)
+            if without:
+                notes.append(
+                    f"group {settings.group_id} has no committed offset for {without} of {len(mine)} partitions:"
+                    " their last records may not be mirrored yet"
+                )
+        told = [found for found in (policy.get(name, {}) for policy in policies) if found is not None]
+        if len(told) < len(policies):
             notes.append(
-                f"group {group} has no committed offset for {without} of {len(sources)} partitions:"
-                " their last records may not be mirrored yet"
+                "brokers do not tell its settings, so it may be compacted: a missing record is not seen if a later one has the"
+                " same key"
             )
-        stamps = policies[-1].get(name, {}).get(_STAMPS) == "LogAppendTime"
+        if kept < _HEADERS:
+            what, version = ("headers", "0.11") if kept == _TIMES else ("headers and timestamps", "0.10")
+            notes.append(f"{what} are not compared: the target does not keep them (before Kafka {version})")
+        stamps = (policies[-1].get(name) or {}).get(_STAMPS) == "LogAppendTime"
         return TopicPlan(
             name=name,
             by_key=by_key,
             sources=tuple(placed),
             targets=tuple(map(marks.ended, targets)),
             limits={key: limit for key, limit in marks.limits.items() if marks.by_cuts(key[0])},
-            timestamps=not stamps,
-            compacted=any("compact" in policy.get(name, {}).get(_POLICY, "") for policy in policies),
+            timestamps=kept >= _TIMES and not stamps,
+            headers=kept >= _HEADERS,
+            compacted=len(told) < len(policies) or any("compact" in found.get(_POLICY, "") for found in told),
             starts_late=any(self.settings[part.side].auto_offset_reset == "latest" for part in sources),
             notes=tuple(dict.fromkeys(notes)),
         )
@@ -217,7 +236,7 @@ class Look:
                 cluster = self.target if side == TARGET else self.sources[side]
                 keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
                 found[side] = await offsets(cluster, keys, EARLIEST)
-        except _OUTSIDE as error:
+        except OUTSIDE as error:
             raise CannotTell(describe(error)) from error
 
         def moved(part: Part) -> Part:
@@ -237,10 +256,22 @@ async def _finds_times(cluster: Cluster) -> bool:
     return connection.best_version(ListOffsetsRequest) > 0
 
 
-async def _settings(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What decides whether records may be gone, or stamped; nothing, where we may not ask."""
+async def _kept(cluster: Cluster) -> int:
+    """What a cluster's records may have, as the version of its ProduceRequest."""
+    connection = await cluster.connection(next(iter(cluster.brokers)))
+    return connection.best_version(ProduceRequest)
+
+
+async def _topic_settings(
+    cluster: Cluster, settings: SourceSettings | TargetSettings, names: Sequence[str]
+) -> dict[str, dict[str, str] | None]:
+    """What decides whether records may be gone, or stamped; None, where nobody tells."""
     there = [name for name in names if name in cluster.topics]
-    if not there or not await cluster.knows(DescribeConfigsRequest):
-        return {}
-    results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS))
-    return {result.resource_name: {s.name: s.value or "" for s in result.configs or ()} for result in results}
+    if there and await cluster.knows(DescribeConfigsRequest):
+        results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS))
+        return {
+            r.resource_name: None if r.error_code else {s.name: s.value or "" for s in r.configs or ()} for r in results
+        }
+    if there and settings.zookeeper:
+        return {**await _lookup(settings).topic_settings(there)}
+    return dict.fromkeys(there)

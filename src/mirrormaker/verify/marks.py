@@ -25,9 +25,9 @@ class Marks:
         ahead = position is not None and any(cut.ahead for cut in position.cuts if not cut.topic)
         if not caught_up:
             self._late |= set(places)
-        if position is None or ahead:
-            self._vague |= set(places)
         producer = position.identity.producer_id if position is not None else -1
+        if position is None or ahead or producer < 0:  # old targets do not tell producers apart
+            self._vague |= set(places)
         for cut in [position.cut(place) for place in places] if position is not None else []:
             self._reached[cut.partition] = max(self._reached.get(cut.partition, 0), cut.offset)
             if not caught_up:
@@ -43,9 +43,9 @@ class Marks:
 
     def ended(self, part: Part) -> Part:
         """All of it, if nothing can come; else up to where the positions reach, which an open transaction may hide."""
+        reached = self._reached.get(part.partition, 0)
         if part.partition not in self._late:
-            return part
+            return replace(part, open_end=part.end < reached)
         if part.partition in self._vague:
             return replace(part, open_end=True)
-        reached = self._reached.get(part.partition, 0)
         return replace(part, until=max(part.start, min(part.end, reached)), open_end=part.end < reached)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from mirrormaker.errors import ClusterError
 from mirrormaker.verify.causes import CHANGED, DOUBLED, MISSING, MOVED, Difference
 from mirrormaker.verify.plan import TARGET
@@ -43,7 +45,7 @@ def _changed(difference: Difference, job: Job) -> str:
     try:
         left = _record(job, difference.side, name, difference.partition, difference.source_offset)
         right = _record(job, TARGET, name, difference.place, difference.target_offset)
-    except ClusterError:
+    except (ClusterError, pa.ArrowInvalid, UnicodeDecodeError):  # gone by now, or headers whose names are no text
         return "content"
     return " and ".join(field for field in _FIELDS if left.get(field) != right.get(field)) or "content"
 

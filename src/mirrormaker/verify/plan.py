@@ -51,7 +51,8 @@ class TopicPlan:
     targets: tuple[Part, ...]
     limits: dict[tuple[int, int], int] = field(default_factory=dict)  # (target partition, producer): where it stood
     timestamps: bool = True  # can be compared
-    compacted: bool = False  # on either side
+    headers: bool = True
+    compacted: bool = False  # on either side, or it cannot be told
     starts_late: bool = False  # the mirror may have begun with the newest records
     notes: tuple[str, ...] = ()
 

@@ -89,7 +89,7 @@ def look(job: Job, span: Span, logs: Logs, beyond: bool = False) -> Iterator[See
             numbers = by_key(piece.records, span.partition, len(plan.targets))
         else:
             numbers = np.full(len(piece.records), span.partition, np.int64)
-        yield Seen(piece, contents(piece.records, plan.timestamps), numbers)
+        yield Seen(piece, contents(piece.records, plan.timestamps, plan.headers), numbers)
 
 
 def arriving(piece: Piece, limits: dict[int, int]) -> npt.NDArray[np.bool_]:

@@ -40,6 +40,9 @@ class Verify:
             pending = [name for name in pending if name not in found]
         if pending:
             raise CannotTell(f"{pending[0]}: retention removes its records quicker than they can be read twice")
+        for result in results.values():
+            if result.had_records and not result.same and not result.different:
+                result.notes.append("nothing of it was compared: there is no record that both sides have")
         return Verdict(
             [results[name] for name in names], time.monotonic() - started, notes=list(dict.fromkeys(self.look.notes))
         )
@@ -54,10 +57,17 @@ class Verify:
         return results
 
     def _comparable(self, plan: TopicPlan) -> TopicPlan:
-        if not plan.timestamps and self.look.window != EVERYTHING:
+        if self.look.window == EVERYTHING:
+            return plan
+        if plan.compacted:
             raise CannotTell(
-                f"{plan.name} has the target broker's timestamps (message.timestamp.type=LogAppendTime): --from and --to"
-                " have no meaning for it; leave it out with --topics"
+                f"{plan.name} is compacted, or may be: what has superseded a record may lie outside of --from and --to; leave"
+                " them out, or leave it out with --topics"
+            )
+        if not plan.timestamps:
+            raise CannotTell(
+                f"{plan.name} has not the source's timestamps on the target (message.timestamp.type=LogAppendTime, or Kafka before"
+                " 0.10): --from and --to have no meaning for it; leave it out with --topics"
             )
         return plan
 
@@ -116,7 +126,7 @@ def _result(plan: TopicPlan, found: Matched) -> TopicResult:
         "deleted_on_source": found.gone_from_source,
     }
     notes = list(plan.notes)
-    if not plan.timestamps:
+    if not plan.timestamps and not any("timestamps are not compared" in note for note in notes):
         notes.append("timestamps are not compared: the target's broker sets its own (LogAppendTime)")
     had_records = any(part.end > 0 for part in (*plan.sources, *plan.targets))
     return TopicResult(plan.name, len(plan.sources), len(plan.targets), counts, [], notes, had_records)
