@@ -4,7 +4,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java tools kerberos
+.PHONY: demo test lint bench bench-quick faults clean setup java
 .DEFAULT_GOAL := help
 
 help:
@@ -39,16 +39,11 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-# A browser and promtool, for tests that are skipped without them.
-tools: $(READY)
-	@sh scripts/tools.sh $(VENV)
-
-# Only the tests need a KDC; where there cannot be one, they say so and are skipped.
-kerberos: $(READY)
-	@sh scripts/kerberos.sh $(VENV)
-
+# What some tests need and are skipped without: a browser and promtool, a KDC. Kafka's jars come meanwhile.
+test: setup
+	@sh scripts/kafkas.sh $(VENV) & fetching=$$!; sh scripts/tools.sh $(VENV); sh scripts/kerberos.sh $(VENV); \
+	$(MAKE) --no-print-directory lint; linted=$$?; wait $$fetching; exit $$linted
 # Two at a time, file by file; then those that measure, which want the machine for themselves.
-test: setup tools kerberos lint
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else
