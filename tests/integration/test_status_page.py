@@ -259,7 +259,7 @@ def test_a_killed_stream_is_an_event_and_counts_go_on(page: Browser, mirror: Mir
     starts = [stream["starts"] for stream in mirror.json("api/status")["streams"]]
     assert sum(starts) >= 3
     there = mirror.on_target()
-    mirror.process.wait_until(lambda: at_least(mirror.metric("mirrormaker_records_total"), there), 10)
+    mirror.process.wait_until(lambda: at_least(mirror.metric("mirrormaker_records_total"), there), 40)
     shown, there = mirror.metric("mirrormaker_records_total"), mirror.on_target()
     assert at_least(there, shown), "nothing is counted twice"
 
