@@ -171,6 +171,11 @@ def _plant(stage: Stage) -> Callable[[], None]:
     stage.delete(stage.source, f"{stage.name}.retention-here", 2345)
     stage.topic("retention-there", [[small]], [[small]])
     stage.delete(stage.target, f"{stage.name}.retention-there", 2345)
+    # More is gone than retention took.
+    stage.topic("retention-and-more", [[small]], [[small[7:]]])
+    stage.delete(stage.target, f"{stage.name}.retention-and-more", 2345)
+    stage.topic("retention-and-others", [[small[7:]]], [[small]])
+    stage.delete(stage.source, f"{stage.name}.retention-and-others", 2345)
     return lambda: _wait_for_compaction(stage.source, here)
 
 
@@ -248,6 +253,8 @@ def test_a_changed_record_is_found_and_the_field_is_named(found: dict[str, Any],
         ("removed-last", {"missing": 1}, f"missing: source offset {_SMALL - 1}"),
         ("doubled", {"doubled": 1}, f"twice: source offset {_AT}, again at target offset {_AT + 1}"),
         ("appended", {"doubled": 1}, f"twice: source offset {_SMALL - 1}, again at target offset {_SMALL}"),
+        ("retention-and-more", {"missing": 7}, "missing: source offset 2345"),
+        ("retention-and-others", {"extra": 7}, "unknown to the source: target offset 2345"),
         ("swapped", {"out_of_order": 1}, "out of order: source offset"),
         ("swapped-chunks", {"out_of_order": _ENDS[0]}, "out of order: source offset 0"),
         ("fewer-removed", {"missing": 1}, f"fewer-removed-1: missing: source offset {_AT}"),

@@ -162,6 +162,16 @@ def test_what_retention_took_is_counted_without_a_closer_look() -> None:
     assert len(found.left) == 1
 
 
+def test_a_log_has_not_lost_more_records_than_its_start_says() -> None:
+    ours = chunks(0, _HASHES, [])
+    found = matched(plan(target_start=3000), [*ours, *chunks(TARGET, _HASHES[7000:], [], first=3000)])
+    assert found.gone_from_target + found.target_losses[0] == 3000
+    assert sum(chunk.records for chunk in found.left) + found.gone_from_target >= 7000
+    found = matched(plan(source_start=3000), [*chunks(0, _HASHES[7000:], [], first=3000), *chunks(TARGET, _HASHES, [])])
+    assert found.gone_from_source + found.source_losses[0, 0] == 3000
+    assert sum(chunk.records for chunk in found.right) + found.gone_from_source >= 7000
+
+
 # -- how far the mirror is
 
 

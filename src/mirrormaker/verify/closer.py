@@ -193,10 +193,10 @@ class Closer:
                     place, target = Place(number, part.side, part.partition, where), targets.get(where)
                     known = bounds.get(place, Bounds())
                     is_open = part.open_end or (target is not None and target.open_end)
-                    lost = target is not None and target.log_start > 0
+                    most = self.found[number].target_losses.get(where, 0)
                     tail = known.high_left if is_open else _FAR
-                    table.append((*place, known.low_left, tail, lost, plan.starts_late))
-        lines = self._table(table, "topic side partition place front tail lost? late?")
+                    table.append((*place, known.low_left, tail, most, plan.starts_late))
+        lines = self._table(table, "topic side partition place front tail most late?")
         left = left.join(F.broadcast(lines), ["topic", "side", "partition", "place"], "left")
         superseded: Column = F.lit(False)
         if self._compacted:
@@ -214,10 +214,13 @@ class Closer:
                 | F.col("came_later")
             )
         first = F.col("left") < F.col("front")
-        return left.withColumn(
+        superseded = F.coalesce(superseded, F.lit(False))
+        left = left.withColumn("early", F.coalesce(~superseded & first, F.lit(False)))
+        turn = F.row_number().over(Window.partitionBy("topic", "place", "early").orderBy("left", "side", "partition"))
+        return left.withColumn("turn", turn).withColumn(
             "cause",
-            F.when(F.coalesce(superseded, F.lit(False)), COMPACTED)
-            .when(first & F.col("lost"), GONE_FROM_TARGET)
+            F.when(superseded, COMPACTED)
+            .when(F.col("early") & (F.col("turn") <= F.col("most")), GONE_FROM_TARGET)
             .when(F.col("left") > F.col("tail"), UNMIRRORED)
             .when(first & F.col("late"), BEFORE)
             .otherwise(MISSING),
@@ -231,9 +234,8 @@ class Closer:
         owners: dict[tuple[int, int], set[Place]],
     ) -> DataFrame:
         """Of records that only the target has. Whose they would be is told by their producer; else any line may be theirs."""
-        lines: dict[
-            Place, tuple[int, int, bool]
-        ] = {}  # before and behind which offsets they need no counterpart; is it late?
+        # Before and behind which offsets they need no counterpart; is it late? How many may be gone?
+        lines: dict[Place, tuple[int, int, bool, int]] = {}
         for number, plan in enumerate(self.job.plans):
             opens = {part.partition: part.open_end for part in plan.targets}
             for part in plan.sources:
@@ -242,23 +244,25 @@ class Closer:
                         known = bounds.get(Place(number, part.side, part.partition, where), Bounds())
                         front = known.low_right if part.log_start > 0 else -1
                         tail = known.high_right if is_open or part.open_end else _FAR
-                        lines[Place(number, part.side, part.partition, where)] = front, tail, part.end > part.until
-        whole: dict[tuple[int, int], tuple[int, int, bool]] = defaultdict(lambda: (-1, _FAR, False))
-        for place, (front, tail, behind) in lines.items():
-            low, high, late = whole[place.topic, place.place]
-            whole[place.topic, place.place] = max(low, front), min(high, tail), late or behind
+                        most = self.found[number].source_losses.get((part.side, part.partition), 0)
+                        place = Place(number, part.side, part.partition, where)
+                        lines[place] = front, tail, part.end > part.until, most
+        whole: dict[tuple[int, int], tuple[int, int, bool, int]] = defaultdict(lambda: (-1, _FAR, False, 0))
+        for place, (front, tail, behind, most) in lines.items():
+            low, high, late, all_of_them = whole[place.topic, place.place]
+            whole[place.topic, place.place] = max(low, front), min(high, tail), late or behind, all_of_them + most
         of: dict[Place, list[Place]] = defaultdict(list)
         for place in lines:
             of[place._replace(place=-1)].append(place)
         owned = [
-            (number, place.place, producer, *lines[place], True)
+            (number, place.place, producer, *lines[place], owner.side, owner.partition, True)
             for (number, producer), (owner,) in owners.items()
             for place in of[owner]
         ]
-        table = self._table(owned, "topic place producer front tail behind? ours?")
+        table = self._table(owned, "topic place producer front tail behind? most owner_side owner ours?")
         right = right.join(F.broadcast(table), ["topic", "place", "producer"], "left")
         table = self._table(
-            [(*key, *line) for key, line in whole.items()], "topic place any_front any_tail any_behind?"
+            [(*key, *line) for key, line in whole.items()], "topic place any_front any_tail any_behind? any_most"
         )
         right = right.join(F.broadcast(table), ["topic", "place"], "left")
         superseded: Column = F.lit(False)
@@ -274,10 +278,15 @@ class Closer:
                 F.col("right_tombstone") | (F.col("right") < F.col("last_right")) | F.col("comes_later")
                 | F.coalesce("behind", "any_behind")
             )  # fmt: skip
-        return right.withColumn(
+        superseded = F.coalesce(superseded, F.lit(False))
+        right = right.withColumn(
+            "early", ~superseded & (F.col("right") < F.coalesce("front", "any_front", F.lit(-1)))
+        ).withColumn("alone", F.when(F.col("ours").isNull(), F.col("place")))
+        line = Window.partitionBy("topic", "owner_side", "owner", "alone", "early").orderBy("right", "place")
+        return right.withColumn("turn", F.row_number().over(line)).withColumn(
             "cause",
-            F.when(F.coalesce(superseded, F.lit(False)), COMPACTED)
-            .when(F.col("right") < F.coalesce("front", "any_front", F.lit(-1)), GONE_FROM_SOURCE)
+            F.when(superseded, COMPACTED)
+            .when(F.col("early") & (F.col("turn") <= F.coalesce("most", "any_most")), GONE_FROM_SOURCE)
             .when(F.col("right") > F.coalesce("tail", "any_tail", F.lit(_FAR)), ARRIVING)
             .when(F.lit(self.others) & F.col("ours").isNull(), OTHERS)
             .otherwise(EXTRA),

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from mirrormaker.verify.chunks import Chunk, Line
 from mirrormaker.verify.plan import TARGET, TopicPlan
@@ -25,6 +26,9 @@ class Matched:
     right: list[Chunk] = field(default_factory=list)
     gone_from_target: int = 0  # records that need no closer look: retention has taken their counterparts
     gone_from_source: int = 0
+    # How many more each log can have lost: no more records than there are offsets before its start.
+    target_losses: dict[int, int] = field(default_factory=dict)  # by target partition
+    source_losses: dict[tuple[int, int], int] = field(default_factory=dict)  # by side and partition
 
     @property
     def records(self) -> int:
@@ -39,7 +43,10 @@ def matched(plan: TopicPlan, chunks: Iterable[Chunk]) -> Matched:
             rights[chunk.line.partition].append(chunk)
         else:
             lefts[chunk.line.number].append(chunk)
-    found = Matched()
+    found = Matched(
+        target_losses={part.partition: part.log_start for part in plan.targets},
+        source_losses={(part.side, part.partition): part.log_start for part in plan.sources},
+    )
     from_end = behead(plan)
     for place in sorted({*lefts, *rights}):
         pairs, left, right = _paired(lefts[place], rights[place], from_end)
@@ -100,12 +107,13 @@ def _without_what_retention_took(
             first[pair[0].line] = pair
     keep_left, keep_right = list(left), list(right)
     if any(part.log_start > 0 for part in plan.targets if part.partition == place):
-        for line in {chunk.line for chunk in left}:
+        for line in sorted({chunk.line for chunk in left}):
             low = first[line][0].first if line in first else 1 << 63
             mine = sorted((c for c in left if c.line == line and c.last < low), key=lambda c: c.first)
             margin = _count(c for c in right if line not in first or c.last < first[line][1].first)
-            gone = _all_but_the_last(mine, margin)
+            gone = _all_but_the_last(mine, margin, found.target_losses[place])
             found.gone_from_target += _count(gone)
+            found.target_losses[place] -= _count(gone)
             keep_left = [c for c in keep_left if c not in gone]
     for line, (ours, theirs) in first.items():
         source = next(p for p in plan.sources if (p.side, p.partition) == (line.side, line.partition))
@@ -116,19 +124,21 @@ def _without_what_retention_took(
                 key=lambda c: c.first,
             )
             margin = _count(c for c in left if c.line == line and c.last < ours.first)
-            gone = _all_but_the_last(mine, margin)
+            gone = _all_but_the_last(mine, margin, found.source_losses[line.side, line.partition])
             found.gone_from_source += _count(gone)
+            found.source_losses[line.side, line.partition] -= _count(gone)
             keep_right = [c for c in keep_right if c not in gone]
     return keep_left, keep_right
 
 
-def _all_but_the_last(chunks: Sequence[Chunk], margin: int) -> set[Chunk]:
-    """All but so many that twice the margin is among the rest, and one more."""
+def _all_but_the_last(chunks: Sequence[Chunk], margin: int, most: int) -> set[Chunk]:
+    """All but so many that twice the margin is among the rest, and one more; with `most` records together."""
     rest, at = 0, len(chunks)
     while at > 0 and rest <= 2 * margin:
         at -= 1
         rest += chunks[at].records
-    return set(chunks[: max(0, at - 1)])
+    counts = accumulate(chunk.records for chunk in chunks[: max(0, at - 1)])
+    return {chunk for chunk, count in zip(chunks, counts, strict=False) if count <= most}
 
 
 def _count(chunks: Iterable[Chunk]) -> int:
