@@ -142,6 +142,16 @@ def test_one_difference_leaves_one_chunk_on_each_side() -> None:
     assert len(edges(found)) == 4
 
 
+def test_a_chunk_that_is_there_twice_is_looked_at_with_its_counterpart() -> None:
+    """A record that ends a chunk makes, doubled, a chunk of its own: without the other nobody would know whose double it is."""
+    ends = [chunk.last + 1 for chunk in chunks(0, _HASHES, []) if chunk.first > 1000]
+    doubled = np.concatenate([_HASHES[: ends[1]], _HASHES[ends[0] : ends[1]], _HASHES[ends[1] :]])
+    found = matched(plan(), [*chunks(0, _HASHES, []), *chunks(TARGET, doubled, [])])
+    assert [(chunk.first, chunk.last) for chunk in found.left] == [(ends[0], ends[1] - 1)]
+    assert len(found.right) == 2
+    assert found.records == len(_HASHES) - (ends[1] - ends[0])
+
+
 def test_a_chunk_that_has_moved_is_looked_at() -> None:
     ours = chunks(0, _HASHES, [])
     bounds = [(c.first, c.last + 1) for c in ours]

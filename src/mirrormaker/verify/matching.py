@@ -74,6 +74,10 @@ def _paired(left: list[Chunk], right: list[Chunk], from_end: bool) -> tuple[list
             by_line[chunk.line].append((chunk, found.pop()))
     pairs = [pair for line in by_line.values() for pair in in_order(sorted(line, key=lambda p: p[0].first))]
     ours, theirs = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+    # A chunk that is there once more than its equals have counterparts: which of them it is, a closer look will tell.
+    alone = {(c.checksum, c.records) for c in (*left, *right) if c not in ours and c not in theirs}
+    pairs = [pair for pair in pairs if (pair[0].checksum, pair[0].records) not in alone]
+    ours, theirs = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
     return pairs, [c for c in left if c not in ours], [c for c in right if c not in theirs]
 
 
