@@ -33,13 +33,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def there(authority: Authority) -> Iterator[Sides]:
     needs_kerberos()
+    broker = authority.issue("broker")
     settings = {
         **AUTHORIZER,
-        **authority.listener("SAFE", authority.issue("broker"), client_auth="none"),
+        **authority.listener("SAFE", broker, client_auth="none"),
+        **authority.listener("CERTS", broker, client_auth="required"),
         "listener.name.safe.sasl.enabled.mechanisms": "SCRAM-SHA-256",
         "listener.name.safe.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
     }
-    with sides(settings, {"SAFE": "SASL_SSL"}) as found:
+    with sides(settings, {"SAFE": "SASL_SSL", "CERTS": "SSL"}) as found:
         for user in ("User:reader", "User:alice"):
             grant(found.source, user, "Read", "topic", TOPIC)
             grant(found.source, user, "Read", "group", GROUP)
@@ -89,6 +91,28 @@ def test_the_seven_steps_that_documents_print_end_in_a_running_mirror(
         assert mirror.wait() == 0, mirror.text
     assert "mirrored 500 records" in mirror.text
     assert_same(there.source, there.target, "my-topic", 500)
+
+
+def test_from_kerberos_to_a_cluster_that_asks_for_a_certificate(
+    there: Sides, authority: Authority, tmp_path: Path
+) -> None:
+    topic, ours = "certified", authority.issue("mirror")
+    for cluster in (there.source, there.target):
+        cluster.create_topic(topic, 2)
+    write(there.source, topic, 500, partitions=2)
+    grant(there.source, "User:reader", "Read", "topic", topic)
+    grant(there.source, "User:reader", "Read", "group", topic)
+    for operation in ("Read", "Write"):
+        grant(there.target, "User:CN=mirror,O=test", operation, "topic", topic)
+    certificate = f"ssl.truststore.location={authority.pem}\nssl.keystore.type=PEM\nssl.keystore.location={ours.pem}\n"
+    mirror = MirrorProcess(
+        tmp_path, there.source.address("KRB"), there.target.address("CERTS"), "--whitelist", topic, "--exit.when.caught.up",
+        "--krb5.config", str(there.kdc.config), group=topic, consumer=there.lines("reader"),
+        producer=f"security.protocol=SSL\n{certificate}",
+    )  # fmt: skip
+    with mirror:
+        assert mirror.wait() == 0, mirror.text
+    assert_same(there.source, there.target, topic, 500)
 
 
 @pytest.fixture
