@@ -30,6 +30,8 @@ _READ_WITHIN = 5.0  # seconds for a request to arrive
 _WRITE_WITHIN = 20.0  # seconds for an answer to be taken: 2,000 partitions over a slow line are 600 KB
 _NAMED_WITHIN = 2.0  # seconds to find this machine's full name
 _MAX_CONNECTIONS = 64
+_FULL = "too many connections"
+_REFUSED_WITHIN, _MOST_UNHEARD = 0.5, 8192  # seconds and bytes for one who is refused
 _ATTEMPT = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]\r\n")
 _JSON, _HTML, _TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -154,8 +156,9 @@ class StatusServer:
 
     async def _respond(self, reader: asyncio.StreamReader) -> Answer | None:
         try:
-            if self._connections > _MAX_CONNECTIONS:
-                self._make_room()
+            if self._connections > _MAX_CONNECTIONS and not self._make_room():
+                await self._listen_to(reader)
+                raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, _FULL)
             return await self._answer(Request.parse(await self._head(reader)))
         except asyncio.IncompleteReadError:
             return None
@@ -172,14 +175,19 @@ class StatusServer:
             bad = BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR)
         return Answer(f"{bad}\n".encode(), _TEXT, bad.status, tuple(bad.headers.items()))
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> bool:
         """Refuse the oldest that has not asked yet: whoever keeps silent must not keep supervisors out."""
-        full = BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         if not self._unheard:
-            raise full
+            return False
         oldest = next(iter(self._unheard))
         del self._unheard[oldest]
-        oldest.set_exception(full)
+        oldest.set_exception(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, _FULL))
+        return True
+
+    async def _listen_to(self, reader: asyncio.StreamReader) -> None:
+        """What was sent and is not read would take our answer with it, when the connection is closed."""
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(_MOST_UNHEARD), _REFUSED_WITHIN)
 
     async def _head(self, reader: asyncio.StreamReader) -> bytes:
         self._unheard[reader] = None
