@@ -10,14 +10,11 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
 from tests.mirror_process import MirrorProcess, wait_until_gone
 from tests.reading import assert_mirrored_by_key, read
-
-pytestmark = pytest.mark.alone
 
 KILLS = 5
 

@@ -19,8 +19,6 @@ from mirrormaker.embedded.spark import SparkCluster
 from tests.integration.test_mirror import assert_same, wait_until_equal, write
 from tests.mirror_process import MirrorProcess, wait_until_gone
 
-pytestmark = pytest.mark.alone  # a whole Spark cluster
-
 PARTITIONS = 4
 
 
