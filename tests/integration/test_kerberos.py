@@ -20,8 +20,8 @@ from tests.integration.test_mirror import assert_same, write
 from tests.mirror_process import MirrorProcess, wait_until_gone
 from tests.secure import PASSWORD, SCRAM, add_scram_user, needs_kerberos
 
-SESSIONS = 12.0
-"""Seconds under load: a login more on each connection, while tickets last for 20."""
+SESSIONS = 21.0
+"""Seconds under load: two logins on each connection, and a new ticket."""
 SHOWN = "--progress.interval.ms", "300"
 
 
