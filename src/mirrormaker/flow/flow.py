@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
 from mirrormaker.flow import epoch
 from mirrormaker.flow.alone import Alone
-from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.holding import Holding
+from mirrormaker.flow.jvm import first_line
 from mirrormaker.flow.ledger import rows
-from mirrormaker.flow.lookup import Lookup
+from mirrormaker.flow.lookup import Lookup, endpoint_of
 from mirrormaker.flow.membership import PASSING, Membership, NotMember
 from mirrormaker.flow.opening import Opening, Routing
 from mirrormaker.flow.renumbering import Renumbering
@@ -44,6 +44,7 @@ from mirrormaker.stream.position import Position
 from mirrormaker.stream.trouble import describe
 from mirrormaker.stream.work import Work
 from mirrormaker.wire import eras
+from mirrormaker.wire.aside import aside
 from mirrormaker.wire.cluster import Cluster, Topic
 from mirrormaker.wire.configs import BROKER, describe_configs
 from mirrormaker.wire.connection import UnsupportedRequest
@@ -102,9 +103,7 @@ class Flow:
         self.roster = Roster(number, self.options.num_streams, wiring.desk, self.say, then, wiring.log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
-        self.lookup = (
-            Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path) if settings.zookeeper else None
-        )
+        self.lookup = Lookup.of(settings) if settings.zookeeper else None
         self._told: dict[Key, int] = {}  # offsets that ZooKeeper has from us
         self.is_exact = True  # the target can tell what it has already
         self.totals = (0, 0)  # records and bytes of partitions that went to other processes
@@ -126,7 +125,8 @@ class Flow:
 
     async def connect(self) -> None:
         """Reach both clusters; nothing else is started before that."""
-        await self._ask_zookeeper()
+        self.target.endpoint = await endpoint_of(self.wiring.target)
+        self.source.endpoint = await endpoint_of(self.settings)
         for which, cluster, settings in (
             ("source", self.source, self.settings),
             ("target", self.target, self.wiring.target),
@@ -151,17 +151,6 @@ class Flow:
                 self.say(
                     f"{settings.path}: broker.version is not so any more; {cluster.endpoint} says itself what it knows"
                 )
-
-    async def _ask_zookeeper(self) -> None:
-        """For brokers, where a file names none."""
-        target = self.wiring.target
-        if not target.endpoint.bootstrap:
-            lookup = Lookup(target.zookeeper, target.zookeeper_timeout, target.path)
-            found = await lookup.brokers(target.endpoint.security.protocol)
-            self.target.endpoint = replace(target.endpoint, bootstrap=found)
-        if self.lookup is not None and not self.settings.endpoint.bootstrap:
-            found = await self.lookup.brokers(self.settings.endpoint.security.protocol)
-            self.source.endpoint = replace(self.settings.endpoint, bootstrap=found)
 
     def _member(self, kind: type[Membership]) -> Membership:
         return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.flow.aside import aside
 from mirrormaker.registrations import broker_addresses
+from mirrormaker.settings.clients import SourceSettings, TargetSettings
+from mirrormaker.wire.aside import aside
+from mirrormaker.wire.cluster import Endpoint
 from mirrormaker.zookeeper import ZooKeeper
 
 Key = tuple[str, int]
 T = TypeVar("T")
+
+
+async def endpoint_of(settings: SourceSettings | TargetSettings) -> Endpoint:
+    """Where a cluster is: as its file says, or as ZooKeeper knows."""
+    endpoint = settings.endpoint
+    if endpoint.bootstrap:
+        return endpoint
+    return replace(endpoint, bootstrap=await Lookup.of(settings).brokers(endpoint.security.protocol))
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,10 @@ class Lookup:
     connect: str
     timeout: float  # seconds
     path: str  # of the file that names it
+
+    @classmethod
+    def of(cls, settings: SourceSettings | TargetSettings) -> Lookup:
+        return cls(settings.zookeeper, settings.zookeeper_timeout, settings.path)
 
     async def brokers(self, protocol: str) -> tuple[tuple[str, int], ...]:
         return await self._ask(lambda zookeeper: tuple(broker_addresses(zookeeper.brokers(), protocol).values()))

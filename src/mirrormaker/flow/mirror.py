@@ -17,9 +17,9 @@ from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import AbortError, ClusterError, MirrorError, SettingError
-from mirrormaker.flow.aside import aside, first_line
 from mirrormaker.flow.desk import Desk
 from mirrormaker.flow.flow import Flow, Wiring
+from mirrormaker.flow.jvm import first_line
 from mirrormaker.flow.looking import look
 from mirrormaker.flow.membership import NotMember
 from mirrormaker.flow.spark import Engine
@@ -32,6 +32,7 @@ from mirrormaker.status.server import StatusServer
 from mirrormaker.status.status import Status
 from mirrormaker.stream.handler import load_handler, load_listener
 from mirrormaker.stream.trouble import describe
+from mirrormaker.wire.aside import aside
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.compression import CODECS
 from mirrormaker.wire.connection import UnsupportedRequest

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from kafka.errors import KafkaError
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.flow.aside import aside
 from mirrormaker.offsets.coordinator import Coordinator
 from mirrormaker.offsets.standing import NONE, Key, Row, Standing
+from mirrormaker.wire.aside import aside
 from mirrormaker.wire.cluster import Cluster
 from mirrormaker.wire.codec import BadFrame
 from mirrormaker.wire.connection import UnsupportedRequest

@@ -20,7 +20,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ClusterError
 from mirrormaker.flow.ledger import unpack
-from mirrormaker.flow.lookup import Lookup
+from mirrormaker.flow.lookup import Lookup, endpoint_of
 from mirrormaker.flow.membership import Membership
 from mirrormaker.flow.opening import handled, offsets, topic_id
 from mirrormaker.flow.topics import Filter, Judge
@@ -44,17 +44,9 @@ _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
 _TIMES, _HEADERS = 2, 3  # versions of ProduceRequest: from these on records have timestamps, and headers
 
 
-def _lookup(settings: SourceSettings | TargetSettings) -> Lookup:
-    return Lookup(settings.zookeeper, settings.zookeeper_timeout, settings.path)
-
-
 async def _connected(which: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:
-    key = "bootstrap.servers"
-    if not settings.endpoint.bootstrap:
-        key = "found through zookeeper.connect"
-        cluster.endpoint = replace(
-            settings.endpoint, bootstrap=await _lookup(settings).brokers(settings.endpoint.security.protocol)
-        )
+    key = "bootstrap.servers" if settings.endpoint.bootstrap else "found through zookeeper.connect"
+    cluster.endpoint = await endpoint_of(settings)
     try:
         await cluster.refresh()
     except (OSError, asyncio.TimeoutError) as error:
@@ -155,7 +147,7 @@ class Look:
         group.topics = frozenset(names)
         committed = await group.committed()
         if not committed and settings.zookeeper:
-            old = await _lookup(settings).group(settings.group_id)
+            old = await Lookup.of(settings).group(settings.group_id)
             return {key: (offset, "") for key, offset in old.offsets.items()}
         return committed
 
@@ -273,5 +265,5 @@ async def _topic_settings(
             r.resource_name: None if r.error_code else {s.name: s.value or "" for s in r.configs or ()} for r in results
         }
     if there and settings.zookeeper:
-        return {**await _lookup(settings).topic_settings(there)}
+        return {**await Lookup.of(settings).topic_settings(there)}
     return dict.fromkeys(there)
