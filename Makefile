@@ -28,7 +28,7 @@ $(READY): pyproject.toml
 
 # Takes seconds off every start of Spark; where it cannot be made, everything works without it.
 $(ARCHIVE): $(READY)
-	@$(PYTHON) -m mirrormaker.flow.archive || echo "going on without it" >&2
+	@$(PYTHON) -m mirrormaker.spark.class_archive || echo "going on without it" >&2
 	@touch $(ARCHIVE)
 
 demo: setup

@@ -15,7 +15,7 @@ from bench.logs import Batches, batches_in
 from bench.stage import PARTITIONS, Ends, Stage, create
 from bench.workloads import Workload
 from mirrormaker.embedded import Cluster, KafkaTools
-from mirrormaker.wire import murmur2
+from mirrormaker.wire.records import murmur2
 
 _WRITE_LIMIT = 180.0
 """Seconds to write one workload: 50 for the slowest, 10 M records in zstd, on two idle cores."""

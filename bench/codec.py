@@ -15,10 +15,10 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from rich.console import Console
 from rich.table import Table
 
-from mirrormaker.wire.arrow import from_table, to_table
-from mirrormaker.wire.batch import Batch, Batches, split
-from mirrormaker.wire.compression import LZ4, NONE, ZSTD
-from mirrormaker.wire.records import Records, pack, sizes, unpack
+from mirrormaker.wire.records.arrow import from_table, to_table
+from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.records.columns import Records, pack, sizes, unpack
+from mirrormaker.wire.records.compression import LZ4, NONE, ZSTD
 
 _AT_ONCE = 8 << 20
 """Bytes of records that are decoded and encoded in one go: about what a fetch brings."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.wire import batch as wire
+from mirrormaker.wire.records import batch as wire
 
 
 @dataclass(frozen=True)

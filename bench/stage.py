@@ -9,7 +9,7 @@ from types import TracebackType
 from kafka import KafkaAdminClient
 
 from bench import raw
-from mirrormaker.embedded import Cluster, owned
+from mirrormaker.embedded import Cluster, child_processes
 from mirrormaker.embedded.certificates import Authority
 
 PARTITIONS = 8
@@ -27,7 +27,7 @@ class Stage:
     def __init__(self) -> None:
         # Deleted data goes at once: left for Kafka's minute, its pages would be written to disk during later runs.
         settings = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
-        self.directory = owned.new_directory("bench")  # for property files and the mirrors' own output
+        self.directory = child_processes.new_directory("bench")  # for property files and the mirrors' own output
         self._authority = Authority(self.directory)
         settings |= self._authority.listener("TLS", self._authority.issue("broker"))
         tls = {"TLS": "SSL"}
@@ -44,7 +44,7 @@ class Stage:
     ) -> None:
         self.target.stop()
         self.source.stop()
-        owned.remove_directory(self.directory)
+        child_processes.remove_directory(self.directory)
 
     @property
     def brokers(self) -> list[int]:

@@ -14,8 +14,8 @@ from typing import IO
 
 from bench import ROOT
 from bench.stage import Stage
-from mirrormaker.embedded import KafkaTools, jars, java, owned
-from mirrormaker.embedded.tools import command
+from mirrormaker.embedded import KafkaTools, child_processes, jars, java
+from mirrormaker.embedded.kafka_tools import command
 
 STREAMS = "2"
 
@@ -115,7 +115,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-    owned.end(process, signal.SIGKILL)
+    child_processes.end(process, signal.SIGKILL)
 
 
 def _ours(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -136,7 +136,7 @@ def _start_ours(job: Job, log: IO[bytes], *handler: str) -> subprocess.Popen[byt
     line += ["--producer.config", job.properties("producer", _target(job)), "--num.streams", STREAMS]
     # Spark's workers look for the handler there too.
     env = os.environ | {"PYTHONPATH": str(ROOT)} if handler else None
-    return owned.spawn([*line, *handler], stdout=log, stderr=log, cwd=job.directory, env=env)
+    return child_processes.spawn([*line, *handler], stdout=log, stderr=log, cwd=job.directory, env=env)
 
 
 def _mm1(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -171,7 +171,7 @@ def _start_mm1(
     )
     if handler:
         line[line.index("-cp") + 1] += f"{os.pathsep}{job.classes}"
-    return owned.spawn(line, stdout=log, stderr=log)
+    return child_processes.spawn(line, stdout=log, stderr=log)
 
 
 def _compile_handler(job: Job) -> None:

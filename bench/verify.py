@@ -18,12 +18,12 @@ from bench import stage
 from bench.measure import Tree
 from bench.stage import PARTITIONS, Stage
 from mirrormaker.settings.addresses import addresses
-from mirrormaker.wire import produce
-from mirrormaker.wire.arrow import from_columns
-from mirrormaker.wire.batch import Batch
-from mirrormaker.wire.cluster import Cluster, Endpoint
-from mirrormaker.wire.compression import CODECS
-from mirrormaker.wire.records import Records, pack
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.protocol import produce
+from mirrormaker.wire.records.arrow import from_columns
+from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.records.columns import Records, pack
+from mirrormaker.wire.records.compression import CODECS
 
 _RECORD, _KEY = 100, 8
 """Bytes: a key of 8, and a value that is the rest."""

@@ -9,7 +9,7 @@ from bench.tools import TOOLS, stop
 from faults.case import Case
 from faults.play import Play
 from faults.stage import wait_until
-from mirrormaker.embedded import owned
+from mirrormaker.embedded import child_processes
 
 _JAVA_STARTS = 60.0
 """Seconds for a Java MirrorMaker to mirror its first record: five or ten on two cores."""
@@ -44,7 +44,7 @@ def take_over_from_java(play: Play) -> None:
             stop(java)
             play.wait_until_shared(1)
     finally:
-        owned.end(java, signal.SIGKILL)
+        child_processes.end(java, signal.SIGKILL)
 
 
 CASES = (

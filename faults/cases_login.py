@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mirror_process import MirrorProcess
-from tests.secure import kerberos, secure_cluster
+from tests.support.mirror_process import MirrorProcess
+from tests.support.secure import kerberos, secure_cluster
 
 from faults.case import Row
 from faults.judge import count

@@ -11,8 +11,8 @@ from typing import Any
 
 from bench.stage import Ends
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from tests.mirror_process import MirrorProcess
-from tests.reading import Read, read
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import Read, read
 
 from faults.stage import wait_until
 from mirrormaker.embedded import Broker, Cluster, metadata

@@ -16,14 +16,14 @@ import numpy.typing as npt
 from bench import raw
 from bench.measure import Tree, cpu
 from bench.stage import Ends, clear, create
-from tests.mirror_process import MirrorProcess
+from tests.support.mirror_process import MirrorProcess
 
 from faults.judge import Count, count
 from faults.load import PARTITIONS, Load
 from faults.proxy import Proxy
 from mirrormaker.embedded import Cluster
-from mirrormaker.wire.batch import Batches, split
-from mirrormaker.wire.records import unpack
+from mirrormaker.wire.records.batch import Batches, split
+from mirrormaker.wire.records.columns import unpack
 
 ONE_WAY = 0.05
 """Seconds from the mirror to a cluster, as from one continent to the next: 100 ms there and back."""

@@ -8,9 +8,9 @@ import re
 import signal
 import subprocess
 
-from tests.mirror_process import MirrorProcess
+from tests.support.mirror_process import MirrorProcess
 
-from mirrormaker.embedded.family import command, parents
+from mirrormaker.embedded.process_tree import command, parents
 
 
 def workers(mirror: MirrorProcess) -> list[int]:

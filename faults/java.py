@@ -14,7 +14,7 @@ from bench.tools import TOOLS, Job, start_mm2, stop
 from faults.case import Row
 from faults.play import Play
 from faults.stage import Stage, wait_until
-from mirrormaker.embedded import owned
+from mirrormaker.embedded import child_processes
 
 MIRRORS = {"ours": "ours", "mm1": "Java MirrorMaker 3.9.2", "mm2": "MirrorMaker 2 (4.3.1)"}
 RECORDS = 400_000
@@ -53,7 +53,7 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
                 _wait_until_at_work(play, reached)
                 time.sleep(chance.uniform(0, 3))
                 tell(f"kill {kill} of {KILLS}")
-                owned.end(process, signal.SIGKILL)
+                child_processes.end(process, signal.SIGKILL)
                 process = _start(mirror)(play.job(), log)
             tell("waiting for the last record, and counting")
             play.load.join()
@@ -68,7 +68,7 @@ def compare(stage: Stage, mirror: str, chance: random.Random, records: int, tell
         play.troubles.append(str(error))
     finally:
         if process is not None:
-            owned.end(process, signal.SIGKILL)
+            child_processes.end(process, signal.SIGKILL)
         play.close()
     row.seconds, row.troubles = time.monotonic() - began, play.troubles
     return row

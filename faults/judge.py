@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from faults.load import PARTITIONS, VALUE
 from mirrormaker.embedded import Cluster, metadata
-from mirrormaker.wire.batch import Batches, split
-from mirrormaker.wire.records import unpack
+from mirrormaker.wire.records.batch import Batches, split
+from mirrormaker.wire.records.columns import unpack
 
 # What follows offset and timestamp in each record of the load: key length, key, value length, value, no headers.
 _TAIL = np.dtype([("key_size", "i1"), ("key", "V3"), ("value_size", "i1"), ("number", ">i8"), ("headers", "i1")])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bench.tools import Job
-from tests.mirror_process import MirrorProcess
+from tests.support.mirror_process import MirrorProcess
 
 from faults import BUILD, ROOT
 from faults.family import send

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from mirrormaker.embedded import owned
+from mirrormaker.embedded import child_processes
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CHUNK = 256 << 10
@@ -58,13 +58,15 @@ class Proxy:
 
     def start(self) -> Proxy:
         command = [sys.executable, "-m", "faults.proxy", *(f"{port}:{target}" for port, target in self.routes.items())]
-        self._process = owned.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, cwd=_ROOT)
+        self._process = child_processes.spawn(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, cwd=_ROOT
+        )
         self.tell("delay 0")  # answered as soon as it listens
         return self
 
     def stop(self) -> None:
         if self._process is not None:
-            owned.end(self._process, signal.SIGTERM)
+            child_processes.end(self._process, signal.SIGTERM)
             for stream in (self._process.stdin, self._process.stdout):
                 assert stream is not None
                 stream.close()

@@ -14,9 +14,9 @@ from kafka.errors import KafkaError
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from faults.load import PARTITIONS
-from mirrormaker.embedded import Broker, Cluster, metadata, owned
-from mirrormaker.embedded.spark import SparkCluster
-from mirrormaker.wire import cluster as wire
+from mirrormaker.embedded import Broker, Cluster, child_processes, metadata
+from mirrormaker.embedded.spark_cluster import SparkCluster
+from mirrormaker.wire.client import cluster as wire
 
 _SETTINGS = {"min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 _FORGETS = {"producer.id.expiration.ms": "2000", "producer.id.expiration.check.interval.ms": "500"}
@@ -38,7 +38,7 @@ class Stage:
         self.target = Cluster(name="faults-target", brokers=3, settings=_SETTINGS, heap="256m")
         self._forgetful = Cluster(name="faults-forgetful", brokers=3, settings=_SETTINGS | _FORGETS, heap="256m")
         self.spark = SparkCluster()  # started by the case that needs it
-        self.directory = owned.new_directory("faults")
+        self.directory = child_processes.new_directory("faults")
 
     def __enter__(self) -> Stage:
         self.source.start()
@@ -51,7 +51,7 @@ class Stage:
         self.spark.stop()
         for cluster in (self._forgetful, self.target, self.source):
             cluster.stop()
-        owned.remove_directory(self.directory)
+        child_processes.remove_directory(self.directory)
 
     @property
     def forgetful(self) -> Cluster:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from faults.load import PARTITIONS
-from mirrormaker.wire.cluster import Cluster, Endpoint
-from mirrormaker.wire.offsets import LATEST, list_offsets
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 
 _EVERY = 0.2
 """Seconds between two looks, and so the precision of every pause."""

@@ -16,10 +16,10 @@ from kafka.errors import KafkaError
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.verify.logs import Logs, Piece
-from mirrormaker.wire.arrow import HEADERS, to_table
-from mirrormaker.wire.cluster import Cluster, Endpoint
-from mirrormaker.wire.offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.verification.log_reader import Logs, Piece
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.records.arrow import HEADERS, to_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,8 +66,8 @@ def read(
         raise SettingError("bootstrap.servers is missing; add a line like bootstrap.servers=host:9092")
     names = [topics] if isinstance(topics, str) else list(topics)
     low, high = _milliseconds(since), _milliseconds(until)
-    with ThreadPoolExecutor(1) as aside:  # a notebook has an event loop of its own in this thread
-        spans = aside.submit(lambda: asyncio.run(_spans(endpoint, committed, names, low))).result()
+    with ThreadPoolExecutor(1) as run_in_thread:  # a notebook has an event loop of its own in this thread
+        spans = run_in_thread.submit(lambda: asyncio.run(_spans(endpoint, committed, names, low))).result()
     count = max(1, len(spans))
     return spark.range(0, count, 1, count).mapInArrow(_task(endpoint, committed, spans, low, high), COLUMNS)
 

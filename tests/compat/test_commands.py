@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from mirrormaker.embedded import Cluster, owned
-from mirrormaker.wire.batch import CODEC_MASK
-from mirrormaker.wire.compression import GZIP, NONE
-from mirrormaker.zookeeper import ZooKeeper
-from tests.mirror_process import MirrorProcess
-from tests.reading import in_the_log, read
+from mirrormaker.embedded import Cluster, child_processes
+from mirrormaker.wire.records.batch import CODEC_MASK
+from mirrormaker.wire.records.compression import GZIP, NONE
+from mirrormaker.zookeeper.ensemble import ZooKeeper
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import in_the_log, read
 
 HERE = Path(__file__).parent
 BIN = HERE.parents[1] / "bin"
@@ -59,7 +59,9 @@ class Typed(MirrorProcess):
 
     def start(self) -> Typed:
         with self.output.open("ab") as log:
-            self.process = owned.spawn(words(self.line), stdout=log, stderr=log, env=ENVIRONMENT, cwd=self.directory)
+            self.process = child_processes.spawn(
+                words(self.line), stdout=log, stderr=log, env=ENVIRONMENT, cwd=self.directory
+            )
         return self
 
     def __enter__(self) -> Typed:

@@ -16,9 +16,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from mirrormaker.cli import call
-from mirrormaker.embedded import Cluster, owned
-from mirrormaker.zookeeper import ZooKeeper
-from tests.compat.offset_groups import GOLDEN, build, commit, recorded, without_ports
+from mirrormaker.embedded import Cluster, child_processes
+from mirrormaker.zookeeper.ensemble import ZooKeeper
+from tests.support.offset_groups import GOLDEN, build, commit, recorded, without_ports
 
 TOOL = "kafka.tools.ConsumerOffsetChecker"
 HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"
@@ -210,7 +210,7 @@ def watched(source: Cluster) -> str:
 
 def start(*args: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-u", "-m", "mirrormaker.cli", "offsets", *args]
-    return owned.spawn(command, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"})
+    return child_processes.spawn(command, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"})
 
 
 def test_watching_shows_the_pace_until_ctrl_c(source: Cluster, watched: str) -> None:
@@ -239,7 +239,7 @@ def test_watching_shows_the_pace_until_ctrl_c(source: Cluster, watched: str) -> 
         assert (process.stderr.read(), plain.stderr.read()) == (b"", b"")
     finally:
         for each in (process, plain):
-            owned.end(each, signal.SIGKILL)
+            child_processes.end(each, signal.SIGKILL)
             close(each)
 
 
@@ -255,7 +255,7 @@ def test_watching_on_a_terminal_leaves_the_last_table_there(source: Cluster, wat
         assert process.wait(10) == 0
         assert watched.encode() + b": lag " in text
     finally:
-        owned.end(process, signal.SIGKILL)
+        child_processes.end(process, signal.SIGKILL)
         close(process)
         os.close(ours)
 

@@ -14,15 +14,15 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.embedded import Cluster
 from mirrormaker.errors import FencedError
-from mirrormaker.flow.alone import Alone
 from mirrormaker.settings.clients import SourceSettings, source_settings
 from mirrormaker.settings.properties import read as read_properties
-from mirrormaker.wire.cluster import Cluster as Client
-from mirrormaker.wire.connection import ConnectionLost
-from tests.mirror_process import MirrorProcess
-from tests.reading import Read, read
+from mirrormaker.wire.client.cluster import Cluster as Client
+from mirrormaker.wire.transport.connection import ConnectionLost
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import Read, read
 
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.0.0", "2.0.1")
 TOLD = {"0.8.2.2": (0, 8, 2), "0.9.0.1": (0, 9)}  # kafka-python cannot find these out
@@ -224,7 +224,7 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
 
     async def both() -> None:
         clients = [Client(settings.endpoint) for _ in range(2)]
-        members = [Alone(client, settings, None, 1, set) for client in clients]
+        members = [SoleMember(client, settings, None, 1, set) for client in clients]
         assigned: asyncio.Queue[bool] = asyncio.Queue()
 
         async def nothing() -> None: ...
@@ -256,7 +256,7 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
     asyncio.run(both())
 
 
-async def commit(member: Alone, offset: int) -> None:
+async def commit(member: SoleMember, offset: int) -> None:
     """A coordinator of that time may still be loading."""
     for _ in range(100):
         with contextlib.suppress(KafkaError, ConnectionLost):

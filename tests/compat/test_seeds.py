@@ -11,9 +11,9 @@ from mirrormaker.embedded.certificates import Authority
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
+from mirrormaker.settings.consistency import settle
 from mirrormaker.settings.options import Parser, RunOptions, add_options, parse
 from mirrormaker.settings.properties import read
-from mirrormaker.settings.together import settle
 
 HERE = Path(__file__).parent
 

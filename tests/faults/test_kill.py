@@ -13,8 +13,8 @@ from pathlib import Path
 from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
-from tests.mirror_process import MirrorProcess, wait_until_gone
-from tests.reading import assert_mirrored_by_key, read
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.reading import assert_mirrored_by_key, read
 
 KILLS = 5
 

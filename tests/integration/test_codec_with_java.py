@@ -12,12 +12,12 @@ import pytest
 from bench.raw import Line
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.wire import produce
-from mirrormaker.wire.arrow import SCHEMA, from_table, to_table
-from mirrormaker.wire.batch import LOG_APPEND_TIME, Batch
-from mirrormaker.wire.compression import CODECS, NONE, ZSTD
-from mirrormaker.wire.records import pack, unpack
-from tests.reading import in_the_log
+from mirrormaker.wire.protocol import produce
+from mirrormaker.wire.records.arrow import SCHEMA, from_table, to_table
+from mirrormaker.wire.records.batch import LOG_APPEND_TIME, Batch
+from mirrormaker.wire.records.columns import pack, unpack
+from mirrormaker.wire.records.compression import CODECS, NONE, ZSTD
+from tests.support.reading import in_the_log
 
 PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
 NOT_LEADER = 6  # a broker tells of a new topic a moment before it leads it

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from mirrormaker.embedded import Broker, Cluster, EmbeddedError, KafkaTools, java, keeper, metadata
+from mirrormaker.embedded import Broker, Cluster, EmbeddedError, KafkaTools, java, metadata, reaper
 
 # Starts a cluster and a tool, says what it has started, and lives on together with a fork until stdin ends.
 OWNER = """
@@ -68,7 +68,7 @@ def start_owner(version: str, directory: str = "") -> tuple[subprocess.Popen[str
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     broker, tool, used = process.stdout.readline().split()
-    assert all(keeper.start_time(int(pid)) for pid in (broker, tool))
+    assert all(reaper.start_time(int(pid)) for pid in (broker, tool))
     return process, [int(broker), int(tool)], used
 
 
@@ -152,7 +152,7 @@ def test_nothing_is_left_of_an_owner_killed_with_sigkill() -> None:
     process, pids, directory = start_owner("4.3.1")
     with process:
         process.kill()
-        assert wait_until(lambda: not any(keeper.start_time(pid) for pid in pids)), "processes outlive their owner"
+        assert wait_until(lambda: not any(reaper.start_time(pid) for pid in pids)), "processes outlive their owner"
         assert wait_until(lambda: not os.path.exists(directory)), "the data outlives its owner"
 
 
@@ -160,16 +160,16 @@ def test_an_owner_that_just_ends_stops_its_cluster_in_order(tmp_path: Path) -> N
     process, pids, directory = start_owner("3.9.2", str(tmp_path))
     with process:
         process.communicate()
-    assert not any(keeper.start_time(pid) for pid in pids), "processes outlive their owner"
+    assert not any(reaper.start_time(pid) for pid in pids), "processes outlive their owner"
     assert directory == str(tmp_path)
     assert "shut down completed" in (tmp_path / "broker-1.log").read_text(), "the broker was not stopped in order"
 
 
 def test_the_keeper_spares_a_process_that_got_a_dead_ones_id() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:
-        keeper.clear({bystander.pid: "another start time"}, set())
+        reaper.clear({bystander.pid: "another start time"}, set())
         assert bystander.poll() is None
-        keeper.clear({bystander.pid: keeper.start_time(bystander.pid)}, set())
+        reaper.clear({bystander.pid: reaper.start_time(bystander.pid)}, set())
         assert bystander.wait(5) == -signal.SIGKILL
 
 

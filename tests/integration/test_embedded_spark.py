@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mirrormaker.embedded.family import command
-from mirrormaker.embedded.spark import SparkCluster
-from tests.mirror_process import wait_until_gone
+from mirrormaker.embedded.process_tree import command
+from mirrormaker.embedded.spark_cluster import SparkCluster
+from tests.support.mirror_process import wait_until_gone
 
 
 def test_two_workers_register_and_nothing_is_left_behind() -> None:

@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
 from tests.integration.test_mirror import run_once
-from tests.reading import read
+from tests.support.reading import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 START = int(time.time() * 1000) - 10_000  # brokers delete what is a week old

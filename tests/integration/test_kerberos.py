@@ -13,12 +13,12 @@ from faults.judge import count
 from faults.load import Load
 from faults.watch import Watch
 
-from mirrormaker.embedded.acls import AUTHORIZER, grant
 from mirrormaker.embedded.certificates import Authority
-from mirrormaker.embedded.family import command
+from mirrormaker.embedded.grants import AUTHORIZER, grant
+from mirrormaker.embedded.process_tree import command
 from tests.integration.test_mirror import assert_same, write
-from tests.mirror_process import MirrorProcess, wait_until_gone
-from tests.secure import PASSWORD, SCRAM, add_scram_user, needs_kerberos
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.secure import PASSWORD, SCRAM, add_scram_user, needs_kerberos
 
 SESSIONS = 21.0
 """Seconds under load: two logins on each connection, and a new ticket."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from mirrormaker.console.compare import compare
 from mirrormaker.embedded import Cluster
-from mirrormaker.show.compare import compare
-from tests.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
@@ -188,7 +188,7 @@ def test_a_killed_stream_comes_back_alone(source: Cluster, target: Cluster, topi
 
 def _stream_workers(mirror: MirrorProcess) -> list[int]:
     """The forks of the Python daemon: the daemon itself is the oldest of them."""
-    return sorted(pid for pid, text in mirror.descendants().items() if "mirrormaker.stream.daemon" in text)[1:]
+    return sorted(pid for pid, text in mirror.descendants().items() if "mirrormaker.worker.daemon" in text)[1:]
 
 
 def test_a_killed_jvm_is_replaced(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) -> None:

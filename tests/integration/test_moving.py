@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from mirrormaker.embedded import Cluster
 from tests.integration.test_mirror import wait_until_equal
-from tests.mirror_process import MirrorProcess
+from tests.support.mirror_process import MirrorProcess
 
 pytestmark = pytest.mark.alone
 

@@ -10,7 +10,7 @@ from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
 from tests.integration.test_mirror import run_once
-from tests.reading import read
+from tests.support.reading import read
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.embedded.fetch import jars
-from mirrormaker.embedded.jvm import java
+from mirrormaker.embedded.downloads import jars
+from mirrormaker.embedded.java_runtime import java
 from tests.integration.test_mirror import assert_same, run_once, write
-from tests.mirror_process import MirrorProcess
-from tests.reading import assert_mirrored_by_key, in_the_log, read
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import assert_mirrored_by_key, in_the_log, read
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

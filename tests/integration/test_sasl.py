@@ -24,9 +24,9 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings.clients import target_settings
 from mirrormaker.settings.login import LoginFiles, Named
 from mirrormaker.settings.properties import Properties, parse
-from mirrormaker.wire.cluster import Cluster as Client
-from mirrormaker.wire.connection import ConnectionLost
-from tests.secure import (
+from mirrormaker.wire.client.cluster import Cluster as Client
+from mirrormaker.wire.transport.connection import ConnectionLost
+from tests.support.secure import (
     KERBEROS,
     OAUTH,
     PASSWORD,

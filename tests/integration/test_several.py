@@ -11,8 +11,8 @@ from kafka.admin import KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
 from tests.integration.test_mirror import assert_same, end_offsets, wait_until_equal, write
-from tests.mirror_process import MirrorProcess
-from tests.reading import Read, read
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import Read, read
 
 
 @pytest.fixture(scope="module")

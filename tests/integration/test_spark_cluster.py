@@ -15,9 +15,9 @@ import pytest
 
 import mirrormaker
 from mirrormaker.embedded import Cluster
-from mirrormaker.embedded.spark import SparkCluster
+from mirrormaker.embedded.spark_cluster import SparkCluster
 from tests.integration.test_mirror import assert_same, wait_until_equal, write
-from tests.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
 
 PARTITIONS = 4
 

@@ -19,10 +19,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrormaker.embedded import Cluster
-from tests.browser import MISSING, Browser
-from tests.mirror_process import MirrorProcess
-from tests.showing import MadeUp, Shown
-from tests.unit.test_deploy import PROMTOOL
+from tests.support.browser import MISSING, Browser
+from tests.support.mirror_process import MirrorProcess
+from tests.support.showing import MadeUp, Shown
+from tests.unit.status.test_deploy import PROMTOOL
 
 PARTITIONS = 4
 TOPICS = ("status-page-orders", "status-page-clicks")

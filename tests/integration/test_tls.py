@@ -16,20 +16,20 @@ from cryptography.hazmat.primitives import serialization
 from examples import tls_consumer, tls_producer
 
 from mirrormaker.cli import call
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.flow import Flow, Wiring
+from mirrormaker.driver.topics import Filter, python_matcher
 from mirrormaker.embedded import Cluster
-from mirrormaker.embedded.acls import AUTHORIZER, grant, revoke
 from mirrormaker.embedded.certificates import Authority, Identity
+from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
 from mirrormaker.errors import ClusterError, MirrorError
-from mirrormaker.flow.desk import Desk
-from mirrormaker.flow.flow import Flow, Wiring
-from mirrormaker.flow.topics import Filter, python_judge
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import Parser, add_options, parse
-from mirrormaker.wire.cluster import Cluster as Client
+from mirrormaker.wire.client.cluster import Cluster as Client
 from tests.faults.test_kill import Writer
 from tests.integration.test_mirror import assert_same, write
-from tests.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
 
 STORE, KEY = "store-secret-1", "key-secret-2"
 READER, WRITER = "User:CN=reader,O=test", "User:CN=writer,O=test"
@@ -227,7 +227,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
     said: list[str] = []
 
     async def judge() -> Callable[[str], bool]:
-        return python_judge(TOPIC)
+        return python_matcher(TOPIC)
 
     async def never() -> None:
         await asyncio.Event().wait()
@@ -241,7 +241,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
             Filter.of(TOPIC, None),
             judge,
             never,
-            Desk(),
+            ControlServer(),
             directory / "spark.log",
             said.append,
         )

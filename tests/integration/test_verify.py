@@ -19,13 +19,13 @@ from kafka.admin import ConfigResource
 from kafka.structs import OffsetAndMetadata
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.flow.ledger import pack
-from mirrormaker.stream.position import Cut, Identity, Position
-from mirrormaker.verify.hashing import contents
-from mirrormaker.wire.records import Records
-from tests.mirror_process import MirrorProcess
-from tests.reading import read
-from tests.writing import AN_HOUR_AGO, Row, many, rows, write
+from mirrormaker.model.ledger import pack
+from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.verification.hashing import contents
+from mirrormaker.wire.records.columns import Records
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import read
+from tests.support.writing import AN_HOUR_AGO, Row, many, rows, write
 
 pytestmark = pytest.mark.timeout(
     400

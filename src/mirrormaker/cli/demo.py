@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mirrormaker.show.progress import duration
+from mirrormaker.console.display import duration
 
 _PARTITIONS = 8
 _EXAMPLES = """examples:
@@ -69,7 +69,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _mirror(console: Console, source: str, target: str, seconds: int, streams: int) -> bool:
-    from mirrormaker.show.compare import compare
+    from mirrormaker.console.compare import compare
 
     writers = [Writer(source, topic, make) for topic, make in TOPICS.items()]
     for writer in writers:

@@ -14,11 +14,11 @@ from typing import Any
 from mirrormaker.errors import ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.addresses import addresses
-from mirrormaker.settings.file import File
 from mirrormaker.settings.login import login_files
 from mirrormaker.settings.options import Once
+from mirrormaker.settings.property_file import File
 from mirrormaker.settings.security import security
-from mirrormaker.wire.security import PLAINTEXT, Security
+from mirrormaker.wire.credentials import PLAINTEXT, Security
 
 _LOCAL = "localhost:2181"
 _EXAMPLES = """examples:
@@ -129,9 +129,9 @@ def _check(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace) -> None:
     from mirrormaker.offsets.checker import Checker
-    from mirrormaker.registrations import broker_addresses, requests_of
-    from mirrormaker.wire.cluster import Cluster, Endpoint
-    from mirrormaker.zookeeper import ZooKeeper
+    from mirrormaker.wire.client.cluster import Cluster, Endpoint
+    from mirrormaker.zookeeper.ensemble import ZooKeeper
+    from mirrormaker.zookeeper.registrations import broker_addresses, requests_of
 
     client_id, secured = _client(args)
     timeout = args.socket_timeout_ms / 1000
@@ -175,7 +175,7 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
     from rich.live import Live
 
     from mirrormaker.offsets import table
-    from mirrormaker.offsets.standing import Paces
+    from mirrormaker.offsets.group_lag import Paces
 
     paces, standing, trouble, said = Paces(), await checker.look(), "", False
     console = Console(highlight=False)
@@ -215,7 +215,7 @@ def _client(args: argparse.Namespace) -> tuple[str, Security]:
 
 
 def _original_words(error: ClusterError, connect: str) -> str:
-    from mirrormaker.zookeeper import Unreachable
+    from mirrormaker.zookeeper.ensemble import Unreachable
 
     if not isinstance(error, Unreachable):
         return str(error)

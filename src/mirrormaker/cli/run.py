@@ -11,7 +11,7 @@ from typing import Any
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.settings.together import settle
+from mirrormaker.settings.consistency import settle
 
 
 def add_to(commands: Any) -> None:
@@ -35,7 +35,7 @@ def body(args: argparse.Namespace) -> int:
     except MirrorError as error:
         if checked.log_format != "json":
             raise
-        from mirrormaker.show.progress import json_line
+        from mirrormaker.console.display import json_line
 
         print(json_line(str(error), "error"), file=sys.stderr)
         return error.exit_code
@@ -50,7 +50,7 @@ def _mirror(checked: options.RunOptions) -> int:
     run_options, sources, target = settle(checked, consumers, producer)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
-    from mirrormaker.flow.mirror import Mirror
+    from mirrormaker.driver.process import Mirror
 
     async def mirror() -> int:
         return await Mirror(run_options, sources, target).run()

@@ -15,9 +15,9 @@ from rich.text import Text
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.file import OTHER, File, Line
+from mirrormaker.settings.consistency import as_they_are
 from mirrormaker.settings.login import LoginFiles, login_files
-from mirrormaker.settings.together import as_they_are
+from mirrormaker.settings.property_file import OTHER, File, Line
 
 _EXAMPLES = """examples:
   mirrormaker settings consumer.properties producer.properties

@@ -116,9 +116,9 @@ def _verify(args: argparse.Namespace) -> int:
         raise UsageError(f"--from {args.since} --to {args.until}: there is no time between them")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
-    from mirrormaker.verify.command import verify
-    from mirrormaker.verify.plan import Window
-    from mirrormaker.verify.verdict import text
+    from mirrormaker.verification.command import verify
+    from mirrormaker.verification.plan import Window
+    from mirrormaker.verification.verdict import text
 
     verdict = verify(
         sources,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mirrormaker.embedded import metadata
 from mirrormaker.embedded.releases import Version
-from mirrormaker.embedded.server import Server
+from mirrormaker.embedded.server_process import Server
 
 _START = 60.0
 """Seconds for a broker to answer. Four on idle cores; a killed one first waits for its old session to run out."""

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 from mirrormaker.embedded.errors import EmbeddedError
-from mirrormaker.embedded.jvm import java
+from mirrormaker.embedded.java_runtime import java
 
 _VALID = timedelta(days=30)
 

@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from mirrormaker.embedded import owned
+from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.ports import free_port
-from mirrormaker.embedded.server import Server
+from mirrormaker.embedded.server_process import Server
 
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where Debian has them, and only root's PATH leads
@@ -87,7 +87,7 @@ class Kdc:
         """Make an empty realm and wait until its KDC listens."""
         if words := missing():
             raise EmbeddedError(words)
-        self._directory = owned.new_directory("kdc")
+        self._directory = child_processes.new_directory("kdc")
         self._port = free_port()
         names = {"realm": self.realm, "port": self._port, "directory": self._directory}
         self.config.write_text(_CLIENT.format(**names))
@@ -113,7 +113,7 @@ class Kdc:
     def stop(self) -> None:
         self.pause()
         if self._directory is not None:
-            owned.remove_directory(self._directory)
+            child_processes.remove_directory(self._directory)
         self._directory = None
 
     def __enter__(self) -> Kdc:

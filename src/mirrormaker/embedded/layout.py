@@ -9,11 +9,11 @@ import tempfile
 import uuid
 from pathlib import Path
 
+from mirrormaker.embedded.downloads import jars
 from mirrormaker.embedded.errors import EmbeddedError
-from mirrormaker.embedded.fetch import jars
-from mirrormaker.embedded.jvm import QUICK
+from mirrormaker.embedded.java_runtime import QUICK
+from mirrormaker.embedded.kafka_tools import KafkaTools
 from mirrormaker.embedded.releases import parse
-from mirrormaker.embedded.tools import KafkaTools
 
 Settings = dict[str, str]
 

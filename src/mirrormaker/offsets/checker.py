@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from kafka.errors import KafkaError
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.offsets.coordinator import Coordinator
-from mirrormaker.offsets.standing import NONE, Key, Row, Standing
-from mirrormaker.wire.aside import aside
-from mirrormaker.wire.cluster import Cluster
-from mirrormaker.wire.codec import BadFrame
-from mirrormaker.wire.connection import UnsupportedRequest
-from mirrormaker.wire.offsets import LATEST, list_offsets
-from mirrormaker.zookeeper import ZooKeeper
+from mirrormaker.offsets.group_lag import NONE, GroupLag, Key, Row
+from mirrormaker.offsets.group_state import Coordinator
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
+from mirrormaker.wire.protocol.codec import BadFrame
+from mirrormaker.wire.transport.connection import UnsupportedRequest
+from mirrormaker.wire.transport.threads import run_in_thread
+from mirrormaker.zookeeper.ensemble import ZooKeeper
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Checker:
         self.cluster, self.zookeeper, self.group, self.topics = cluster, zookeeper, group, topics
         self._coordinator = Coordinator(cluster, group, backoff)
 
-    async def look(self) -> Standing:
+    async def look(self) -> GroupLag:
         """Where the group stands now."""
         try:
             # All topics, also when some were named: brokers before 0.11 create those that they do not know.
             await self.cluster.refresh()
-            old = await aside(self._ask_zookeeper)
+            old = await run_in_thread(self._ask_zookeeper)
             new = await self._ask_kafka()
             names = sorted(set(self.topics) or old.topics | new.topics)
             if not names and not old.has_group and not new.has_group:
@@ -79,7 +79,7 @@ class Checker:
         topics = frozenset(topic for topic, _ in (*offsets, *owners, *failed))
         return Known(bool(topics), topics, offsets, owners, failed)
 
-    async def _standing(self, keys: list[Key], old: Known, new: Known) -> Standing:
+    async def _standing(self, keys: list[Key], old: Known, new: Known) -> GroupLag:
         led = {key: leader.leader for key in keys if (leader := self.cluster.leader(*key)) is not None}
         ends, silent = await self._ends(led)
         offsets: dict[Key, int | None] = {**old.offsets, **new.offsets, **dict.fromkeys(new.failed)}
@@ -93,7 +93,7 @@ class Checker:
             for topic, partition in keys
             if (topic, partition) in new.failed
         ]
-        return Standing(self.group, tuple(rows), brokers, tuple(failures))
+        return GroupLag(self.group, tuple(rows), brokers, tuple(failures))
 
     async def _ends(self, led: dict[Key, int]) -> tuple[dict[Key, int | Exception], list[str]]:
         """Where the logs end; a broker that does not answer hides only what it leads."""

@@ -9,9 +9,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mirrormaker.offsets.standing import Pace, Paces, Row, Standing
-from mirrormaker.show.progress import count, duration
-from mirrormaker.wire.cluster import address
+from mirrormaker.console.display import count, duration
+from mirrormaker.offsets.group_lag import GroupLag, Pace, Paces, Row
+from mirrormaker.wire.client.cluster import address
 
 _TITLES = ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner")
 _LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
@@ -19,7 +19,7 @@ _MOVING_TITLES = (*_TITLES[:-1], "Records/s", "Caught up", "Owner")
 _MOVING_LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %-10s %-17s %s"
 
 
-def lines(standing: Standing, broker_info: bool) -> Iterator[str]:
+def lines(standing: GroupLag, broker_info: bool) -> Iterator[str]:
     """Exactly what the original prints."""
     yield from standing.failures
     yield _LAYOUT % _TITLES
@@ -29,7 +29,7 @@ def lines(standing: Standing, broker_info: bool) -> Iterator[str]:
         yield from _brokers(standing)
 
 
-def moving_lines(standing: Standing, paces: Paces, broker_info: bool) -> Iterator[str]:
+def moving_lines(standing: GroupLag, paces: Paces, broker_info: bool) -> Iterator[str]:
     """The same table with each partition's pace, and the whole group's below it."""
     yield from standing.failures
     yield _MOVING_LAYOUT % _MOVING_TITLES
@@ -40,7 +40,7 @@ def moving_lines(standing: Standing, paces: Paces, broker_info: bool) -> Iterato
         yield from _brokers(standing)
 
 
-def picture(standing: Standing, paces: Paces, broker_info: bool, trouble: str) -> Group:
+def picture(standing: GroupLag, paces: Paces, broker_info: bool, trouble: str) -> Group:
     """The moving table on a terminal; the sum comes first, for a long table is cut off below."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in _MOVING_TITLES[1:]:
@@ -54,7 +54,7 @@ def picture(standing: Standing, paces: Paces, broker_info: bool, trouble: str) -
     return Group(Text(f"{standing.group}: {summary(standing, paces)}", style="bold"), table, *more)
 
 
-def summary(standing: Standing, paces: Paces) -> str:
+def summary(standing: GroupLag, paces: Paces) -> str:
     """The group as a whole."""
     pace = paces.of(*((row.topic, row.partition) for row in standing.rows))
     left = _left(pace, standing.lag) if standing.lag or not standing.unknown else "unknown"
@@ -64,7 +64,7 @@ def summary(standing: Standing, paces: Paces) -> str:
     return text
 
 
-def as_json(standing: Standing, paces: Paces | None, broker_info: bool) -> dict[str, Any]:
+def as_json(standing: GroupLag, paces: Paces | None, broker_info: bool) -> dict[str, Any]:
     """Numbers that are not known are null. The pace is there when it was watched for."""
     found: dict[str, Any] = {"group": standing.group, "lag": standing.lag, "unknown": standing.unknown}
     if paces is not None:
@@ -100,17 +100,17 @@ def _pace_json(pace: Pace | None, lag: int | None) -> dict[str, float | None]:
     }
 
 
-def _cells(standing: Standing, row: Row) -> tuple[str, ...]:
+def _cells(standing: GroupLag, row: Row) -> tuple[str, ...]:
     lag = _known(row.lag)
     return standing.group, row.topic, str(row.partition), _known(row.offset), _known(row.log_size), lag
 
 
-def _moving_cells(standing: Standing, row: Row, paces: Paces) -> tuple[str, ...]:
+def _moving_cells(standing: GroupLag, row: Row, paces: Paces) -> tuple[str, ...]:
     pace = paces.of((row.topic, row.partition))
     return *_cells(standing, row), _rate(pace), _left(pace, row.lag), row.owner or "none"
 
 
-def _brokers(standing: Standing) -> Iterator[str]:
+def _brokers(standing: GroupLag) -> Iterator[str]:
     yield "BROKER INFO"
     for node, place in standing.brokers.items():
         yield f"{node} -> {address(*place)}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirrormaker.errors import SettingError
-from mirrormaker.settings.file import File
 from mirrormaker.settings.login import LoginFiles, from_environment
 from mirrormaker.settings.properties import Properties
+from mirrormaker.settings.property_file import File
 from mirrormaker.settings.security import idle_security, security
-from mirrormaker.wire.cluster import Endpoint
-from mirrormaker.wire.compression import CODECS
+from mirrormaker.wire.client.cluster import Endpoint
+from mirrormaker.wire.records.compression import CODECS
 
 _LONGEST_ZOOKEEPER = 30.0  # seconds: a supervisor should see soon that there is none; old files say 1000
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mirrormaker.settings.kinds import (
+from mirrormaker.settings.value_types import (
     ANY_NUMBER,
     BROKERS,
     BYTES,
@@ -26,7 +26,7 @@ from mirrormaker.settings.kinds import (
     number,
     same,
 )  # fmt: skip
-from mirrormaker.wire.compression import CODECS
+from mirrormaker.wire.records.compression import CODECS
 
 
 def _nothing(_value: Any) -> str:

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import jaas
-from mirrormaker.settings.file import File
 from mirrormaker.settings.keytab import NotAKeytab, principals
-from mirrormaker.wire.kerberos import gssapi_library
-from mirrormaker.wire.mechanisms import LoginError
-from mirrormaker.wire.security import Client, Kerberos, Password, Sasl
+from mirrormaker.settings.property_file import File
+from mirrormaker.wire.auth.kerberos import gssapi_library
+from mirrormaker.wire.auth.mechanisms import LoginError
+from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl
 
 # As in Kafka's own scripts, and in those of the Hadoop distribution.
 _VARIABLES = ("KAFKA_OPTS", "KAFKA_CLIENT_KERBEROS_PARAMS")

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from mirrormaker import __version__
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.login import NO_FILES, LoginFiles, login_files
-from mirrormaker.settings.status import StatusSettings, status_settings
+from mirrormaker.settings.status_options import StatusSettings, status_settings
 
 
 @dataclass(frozen=True)

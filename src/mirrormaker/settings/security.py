@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrormaker.errors import SettingError
-from mirrormaker.settings.file import File
 from mirrormaker.settings.login import LoginFiles, sasl
-from mirrormaker.wire.security import Security, Tls
+from mirrormaker.settings.property_file import File
+from mirrormaker.wire.credentials import Security, Tls
 
 if TYPE_CHECKING:
-    from mirrormaker.wire.keystores import Secret
+    from mirrormaker.wire.auth.keystores import Secret
 
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
@@ -44,8 +44,8 @@ def idle_security(file: File) -> list[str]:
 
 def _tls(file: File) -> Tls:
     """What cannot work is said now, with the file's name."""
-    from mirrormaker.wire.keystores import StoreError, pem  # only who speaks TLS needs cryptography
-    from mirrormaker.wire.tls import TlsFailed, context
+    from mirrormaker.wire.auth.keystores import StoreError, pem  # only who speaks TLS needs cryptography
+    from mirrormaker.wire.transport.tls import TlsFailed, context
 
     own, trust = _secret(file), _trusted(file)
     try:
@@ -63,7 +63,7 @@ def _tls(file: File) -> Tls:
 
 
 def _identity(own: Secret) -> Tls:
-    from mirrormaker.wire.keystores import encrypted, pem, subject
+    from mirrormaker.wire.auth.keystores import encrypted, pem, subject
 
     password = secrets.token_urlsafe()
     return Tls(
@@ -75,7 +75,7 @@ def _identity(own: Secret) -> Tls:
 
 
 def _trusted(file: File) -> list[bytes]:
-    from mirrormaker.wire.keystores import StoreError, trusted
+    from mirrormaker.wire.auth.keystores import StoreError, trusted
 
     data, name = _content(file, _TRUST, "certificates")
     try:
@@ -85,7 +85,7 @@ def _trusted(file: File) -> list[bytes]:
 
 
 def _secret(file: File) -> Secret | None:
-    from mirrormaker.wire.keystores import StoreError, secret, secret_of_pem
+    from mirrormaker.wire.auth.keystores import StoreError, secret, secret_of_pem
 
     data, name = _content(file, _KEY, "key")
     if not name:
@@ -119,7 +119,7 @@ def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
 
 
 def _refused(file: File, name: str, error: Exception, passwords: str) -> SettingError:
-    from mirrormaker.wire.keystores import WrongPassword
+    from mirrormaker.wire.auth.keystores import WrongPassword
 
     what = name if not name.endswith("location") else f"{name}={file.shown(name)}"
     hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""

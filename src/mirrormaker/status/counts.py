@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mirrormaker.status.latency import quantiles
-from mirrormaker.stream.tally import CLASSES
+from mirrormaker.worker.counters import CLASSES
 
 Key = tuple[str, int]
 
@@ -41,16 +41,16 @@ class Counted:
         self._paces = [(time.monotonic(), 0, 0)] * 2  # when, and the records and bytes of then
         self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2  # when, and the batches and latencies of then
 
-    def add(self, records: int, size: int, tally: dict[str, Any] | None) -> None:
+    def add(self, records: int, size: int, counters: dict[str, Any] | None) -> None:
         self.records += records
         self.bytes += size
-        if tally is not None:
-            self.as_is += tally["lanes"][0]
-            self.unpacked += tally["lanes"][1]
-            self.retries += tally["retries"]
-            self.resumes += tally["resumes"]
-            self.late_ms += tally["late_ms"]
-            for at, count in tally["late"]:
+        if counters is not None:
+            self.as_is += counters["lanes"][0]
+            self.unpacked += counters["lanes"][1]
+            self.retries += counters["retries"]
+            self.resumes += counters["resumes"]
+            self.late_ms += counters["late_ms"]
+            for at, count in counters["late"]:
                 self.late[at] += count
 
     def turn(self, now: float) -> None:
@@ -131,10 +131,10 @@ class Counts:
         self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
         self.rebalances = 0
 
-    def add(self, key: Key, records: int, size: int, tally: dict[str, Any] | None) -> None:
-        if records or tally:
-            self.all.add(records, size, tally)
-            self.partitions[key].add(records, size, tally)
+    def add(self, key: Key, records: int, size: int, counters: dict[str, Any] | None) -> None:
+        if records or counters:
+            self.all.add(records, size, counters)
+            self.partitions[key].add(records, size, counters)
 
     def turn(self, now: float) -> None:
         self.all.turn(now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirrormaker.stream.tally import BOUNDS
+from mirrormaker.worker.counters import BOUNDS
 
 QUANTILES = (0.5, 0.99, 0.999)
 

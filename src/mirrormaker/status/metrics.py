@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
 from mirrormaker.status.counts import Figures, Key
-from mirrormaker.status.picture import FLOWING, STOPPED, WAITING, Picture
-from mirrormaker.stream.tally import BOUNDS, CLASSES
+from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
+from mirrormaker.worker.counters import BOUNDS, CLASSES
 
 _PLACE = ("source", "topic", "partition")
 _OTHER = "other"  # the topic or partition under which those are added up that have no series of their own
@@ -37,7 +37,7 @@ class Metrics:
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
 
-    def of(self, picture: Picture) -> Callable[[], bytes]:
+    def of(self, picture: Snapshot) -> Callable[[], bytes]:
         """What is counted now; the text is made when the result is called, in another thread, but in one at a time.
 
         Only the copy is made here, 5 ms for 2,000 partitions: whoever calls has streams to listen to.
@@ -49,7 +49,7 @@ class Metrics:
         ]
         return lambda: self._text(picture, counted)
 
-    def _text(self, picture: Picture, counted: list[Place]) -> bytes:
+    def _text(self, picture: Snapshot, counted: list[Place]) -> bytes:
         families = [*self._of_partitions(picture, counted), *_of_sources(picture), *_of_streams(picture)]
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Ready(families))
@@ -67,7 +67,7 @@ class Metrics:
                 return (source, _OTHER, _OTHER)
         return self._own[key]
 
-    def _of_partitions(self, picture: Picture, places: list[Place]) -> Iterator[Metric]:
+    def _of_partitions(self, picture: Snapshot, places: list[Place]) -> Iterator[Metric]:
         counted: dict[Labels, list[Figures]] = defaultdict(list)
         lags: dict[Labels, int] = defaultdict(int)
         for row in picture.partitions:  # they come first: what is here now needs its series more than what was
@@ -99,7 +99,7 @@ class Metrics:
         yield late
 
 
-def _of_sources(picture: Picture) -> Iterator[Metric]:
+def _of_sources(picture: Snapshot) -> Iterator[Metric]:
     info = [(s.name, s.group, s.cluster, s.address, __version__, 1) for s in picture.sources]
     yield _gauges("source_info", "Always 1", ("source", "group", "cluster", "address", "version"), info)
     yield _gauges("source_ready", "1 if its partitions are known and its streams at work", ("source",),
@@ -119,7 +119,7 @@ def _of_sources(picture: Picture) -> Iterator[Metric]:
                   [(*labels, count) for labels, count in states.items()])  # fmt: skip
 
 
-def _of_streams(picture: Picture) -> Iterator[Metric]:
+def _of_streams(picture: Snapshot) -> Iterator[Metric]:
     labels = ("source", "stream")
 
     def each(of: Callable[[Any], float]) -> Rows:

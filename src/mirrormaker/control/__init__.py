@@ -1,0 +1,1 @@
+"""The connection between driver and streams: orders one way, reports the other."""

@@ -1,0 +1,103 @@
+"""The jars of a Kafka version, fetched once per user."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mirrormaker.cache import cache_directory
+from mirrormaker.embedded import child_processes
+from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.embedded.java_runtime import java
+from mirrormaker.embedded.releases import artifacts
+
+_MARKER = "complete"
+
+LOG4J = "log4j.properties"
+# Servers and tools below 4 want a file for it: everything to stderr, which a cluster sends on to its own files.
+_LOG4J_TEXT = """\
+log4j.rootLogger=${mirrormaker.log}, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+def jars(version: str) -> Path:
+    """The directory with the jars of a Kafka version, downloaded if this user has not got it yet."""
+    recipe = "\n".join(str(artifact) for artifact in artifacts(version))
+    directory = cache_directory() / f"kafka-{version}"
+    if _is_complete(directory, recipe):
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with open(directory.with_name(f"kafka-{version}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_complete(directory, recipe):
+            _download(version, recipe, directory)
+    return directory
+
+
+def _is_complete(directory: Path, recipe: str) -> bool:
+    """Whether the directory was finished, and for the artifacts that are wanted today."""
+    try:
+        return (directory / _MARKER).read_text() == recipe
+    except FileNotFoundError:
+        return False
+
+
+def _download(version: str, recipe: str, directory: Path) -> None:
+    part = directory.with_name(f"kafka-{version}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    began = time.monotonic()
+    console = Console(stderr=True)
+    if not console.is_terminal:  # where the live line below is not shown
+        console.print(f"Fetching Kafka {version}, once per user: about a minute")
+
+    def progress() -> Text:
+        count = sum(1 for _ in part.rglob("*.jar"))
+        return Text(f"Fetching Kafka {version}: {count} jars, {time.monotonic() - began:.0f} s")
+
+    with Live(get_renderable=progress, console=console, refresh_per_second=4, transient=True):
+        problems = _resolve(recipe.split("\n"), part)
+    if problems is not None:
+        shutil.rmtree(part, ignore_errors=True)
+        raise EmbeddedError(
+            f"Kafka {version} could not be downloaded ({problems}): check that this version exists and that Java "
+            "reaches the public Maven repository (behind a proxy: JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... "
+            f"-Dhttps.proxyPort=...'), or copy {directory} from a machine that has it"
+        )
+    (part / "jars" / LOG4J).write_text(_LOG4J_TEXT)
+    (part / "jars" / _MARKER).write_text(recipe)
+    shutil.rmtree(directory, ignore_errors=True)
+    (part / "jars").rename(directory)
+    shutil.rmtree(part, ignore_errors=True)
+    count = sum(1 for _ in directory.glob("*.jar"))
+    console.print(f"Fetched Kafka {version}: {count} jars in {time.monotonic() - began:.0f} s", highlight=False)
+
+
+def _resolve(recipe: list[str], part: Path) -> str | None:
+    """Run Ivy in a process of its own: the problems it had, None if all went well."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    env["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
+    command = [sys.executable, "-m", "mirrormaker.embedded.ivy", str(part), *recipe]
+    process = child_processes.spawn(command, stdout=subprocess.PIPE, env=env)
+    try:
+        said = process.communicate()[0].decode(errors="replace").strip()
+    finally:
+        child_processes.end(process, signal.SIGKILL)
+    if process.returncode == 0:
+        return None
+    return "; ".join(said.splitlines()[:3]) or f"Ivy ended with exit code {process.returncode}"

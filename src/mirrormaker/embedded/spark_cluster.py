@@ -1,0 +1,122 @@
+"""A whole Spark on this machine: a standalone master and workers, from the jars that PySpark brings along."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from pathlib import Path
+from types import TracebackType
+
+import pyspark
+
+from mirrormaker.embedded import child_processes
+from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.embedded.java_runtime import QUICK, java
+from mirrormaker.embedded.ports import free_port
+from mirrormaker.embedded.process_tree import command, parents
+from mirrormaker.embedded.server_process import Server
+from mirrormaker.spark import class_archive, jvm
+
+_START = 60.0
+"""Seconds for the workers to register with the master. Three or four on idle cores."""
+
+# The master listens for programs to run on a port without a password (6066) unless it is told not to.
+_MASTER = ("-Dspark.master.rest.enabled=false", "-Dspark.worker.timeout=10", "-Dspark.deploy.maxExecutorRetries=-1")
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_REGISTERED = "Registering worker "
+
+
+class SparkCluster:
+    """A Spark master and its workers, from `start` to `stop` or inside `with`.
+
+    Which Python the executors run is said by the driver (`PYSPARK_PYTHON`), which finds it at the same path here.
+    """
+
+    def __init__(self, workers: int = 2, cores: int = 3, memory: str = "1g") -> None:
+        """Describe a cluster; nothing runs before `start`. `cores` are only slots: they may exceed the machine's."""
+        self.workers: list[Server] = []
+        self._count, self._cores, self._memory = workers, cores, memory
+        self._port = 0
+        self._server: Server | None = None
+        self._directory: Path | None = None
+        self._owner = os.getpid()
+
+    @property
+    def master(self) -> str:
+        """The address that drivers take."""
+        return f"spark://127.0.0.1:{self._port}"
+
+    @property
+    def directory(self) -> Path:
+        """Where the servers' logs and the executors' output are."""
+        if self._directory is None:
+            raise EmbeddedError("the Spark cluster does not run")
+        return self._directory
+
+    def executors(self) -> list[int]:
+        """The process ids of all executors."""
+        workers = {worker.pid for worker in self.workers}
+        return [pid for pid, parent in parents().items() if parent in workers and _EXECUTOR in command(pid)]
+
+    def start(self) -> SparkCluster:
+        """Start master and workers, and wait until every worker is registered."""
+        if self._directory is not None:
+            return self
+        self._directory = child_processes.new_directory("spark")
+        atexit.register(self._stop_at_exit)
+        self._port = free_port()
+        address = ("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port()))
+        master = self._server = self._prepare("master", "master.Master", *address)
+        self.workers = [self._worker(number) for number in range(1, self._count + 1)]
+        try:
+            for server in (master, *self.workers):
+                server.launch()
+            master.wait_until(lambda: master.logged().count(_REGISTERED) >= self._count, _START)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop all servers with their executors, and remove what they have written."""
+        servers = [*self.workers, *([self._server] if self._server is not None else [])]
+        for server in servers:
+            server.ask_to_stop()
+        for server in servers:
+            server.stop()
+        self.workers, self._server = [], None
+        if self._directory is not None:
+            child_processes.remove_directory(self._directory)
+        self._directory = None
+        atexit.unregister(self._stop_at_exit)
+
+    def __enter__(self) -> SparkCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _worker(self, number: int) -> Server:
+        work = self.directory / f"worker-{number}"
+        address = ("--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", str(free_port()))
+        size = ("--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(work))
+        return self._prepare(f"worker {number}", "worker.Worker", *address, *size, self.master)
+
+    def _prepare(self, name: str, main_class: str, *args: str) -> Server:
+        temporary = f"-Djava.io.tmpdir={self.directory}"  # executors' scratch space is made beside the worker's
+        flags = ("-Xmx256m", *QUICK, "-XX:-UsePerfData", temporary, *class_archive.options(), *_MASTER)
+        line = [java(), *jvm.MODULES, *flags, "-cp", jvm.classpath(), f"org.apache.spark.deploy.{main_class}", *args]
+        # Without the two addresses the servers and their pages would listen on every network of the machine.
+        loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+        home = Path(pyspark.__file__).parent
+        (core,) = home.glob("jars/spark-core_*.jar")
+        # Spark's own start scripts say this too; without it a worker looks for a source tree, and starts no executor.
+        scala = core.name.removeprefix("spark-core_").partition("-")[0]
+        spark = {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
+        return Server(name, line, self.directory, {**os.environ, **loopback, **spark})
+
+    def _stop_at_exit(self) -> None:
+        if os.getpid() == self._owner:  # a fork inherits the exit handlers, but not the cluster
+            self.stop()

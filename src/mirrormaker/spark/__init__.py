@@ -1,0 +1,1 @@
+"""Starting Spark, and the Spark job that copies."""

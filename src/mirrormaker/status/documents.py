@@ -1,0 +1,211 @@
+"""The documents under `/api`, made from a picture of the mirror at most once a second, however many look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+from mirrormaker import __version__
+from mirrormaker.status.counts import Counted
+from mirrormaker.status.event_log import Events
+from mirrormaker.status.history import EVERY, History
+from mirrormaker.status.latency import quantiles
+from mirrormaker.status.metrics import Metrics
+from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
+from mirrormaker.worker.counters import CLASSES
+
+_FRESH = 0.9  # seconds that a document is good for: pages ask once a second
+_REST = 4  # times as long as metrics took to make they are kept, up to that: few partitions are always told as they are
+
+
+class Status:
+    """Looks at the mirror once a second, and answers from what it saw."""
+
+    def __init__(self, look: Callable[[], Snapshot], events: Events, max_partitions: int) -> None:
+        self._look, self._events, self._max_partitions = look, events, max_partitions
+        self.picture = look()
+        self.started = time.time()
+        self._history = History()
+        self._metrics = Metrics(max_partitions)
+        self._ticks = 0
+        self._kept: dict[str, tuple[float, bytes]] = {}
+        self._writer = ThreadPoolExecutor(1, "metrics")
+        self._writing: asyncio.Task[bytes] | None = None
+        self._written = (0.0, b"")  # until when the text is good, and the text
+
+    def tick(self) -> None:
+        """Once a second."""
+        self.picture = picture = self._look()
+        for source in picture.sources:
+            source.counts.turn(time.monotonic())
+        if self._ticks % EVERY == 0:
+            everything = [source.counts.all for source in picture.sources]
+            records, size = sum(c.records for c in everything), sum(c.bytes for c in everything)
+            self._history.add(time.time(), records, size, picture.lag, _together(everything))
+        self._ticks += 1
+
+    @property
+    def not_ready(self) -> str:
+        """What is missing before it mirrors everything that it should; empty if nothing is."""
+        if self.picture.is_stopping:
+            return "stopping"
+        missing = [s.trouble or f"{s.address}: not yet" for s in self.picture.sources if not s.is_ready]
+        return "; ".join(missing)
+
+    # -- documents
+
+    def overview(self) -> bytes:
+        return self._fresh("overview", self._overview)
+
+    def partitions(self) -> bytes:
+        return self._fresh("partitions", self._partitions)
+
+    def history(self, after: float) -> bytes:
+        return _json(self._history.columns(after))
+
+    def events(self, after: int) -> bytes:
+        return _json({"events": [asdict(event) for event in self._events.after(after)]})
+
+    async def metrics(self) -> bytes:
+        """As text, which takes a thread up to a second for 2,000 partitions: made once for all who ask meanwhile."""
+        good_until, text = self._written
+        if time.monotonic() < good_until:
+            return text
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_metrics())
+        return await asyncio.shield(self._writing)  # others wait for it too
+
+    async def _write_metrics(self) -> bytes:
+        started = time.monotonic()
+        making = self._metrics.of(self.picture)
+        text = await asyncio.get_running_loop().run_in_executor(self._writer, making)
+        now = time.monotonic()
+        self._written = (now + min(_FRESH, _REST * (now - started)), text)
+        return text
+
+    def _fresh(self, name: str, make: Callable[[], Any]) -> bytes:
+        made, document = self._kept.get(name, (0.0, b""))
+        if not document or time.monotonic() - made > _FRESH:
+            document = _json(make())
+            self._kept[name] = (time.monotonic(), document)
+        return document
+
+    def _overview(self) -> dict[str, Any]:
+        picture, now = self.picture, time.monotonic()
+        everything = [source.counts.all for source in picture.sources]
+        paces = [counted.pace(now) for counted in everything]
+        return {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "now": time.time(),
+            "started": self.started,
+            "ready": not self.not_ready,
+            "not_ready": self.not_ready,
+            "stopping": picture.is_stopping,
+            "guarantee": picture.guarantee,
+            "guarantee_because": picture.why,
+            "notes": picture.notes,
+            "records": sum(c.records for c in everything),
+            "bytes": sum(c.bytes for c in everything),
+            "records_per_second": round(sum(pace[0] for pace in paces), 1),
+            "bytes_per_second": round(sum(pace[1] for pace in paces)),
+            "lag": picture.lag,
+            "latency_ms": _rounded(_lately(everything)),
+            "partitions": {state: picture.in_state(state) for state in (FLOWING, WAITING, STOPPED)},
+            "dropped": sum(source.dropped for source in picture.sources),
+            "lost_ranges": sum(source.lost for source in picture.sources),
+            "rebalances": sum(source.counts.rebalances for source in picture.sources),
+            "buffer_limit": picture.buffer_limit,
+            "target": {"address": picture.target, "cluster": picture.target_cluster},
+            "sources": [self._source(at, now) for at in range(len(picture.sources))],
+            "streams": self._streams(now),
+        }
+
+    def _source(self, at: int, now: float) -> dict[str, Any]:
+        source = self.picture.sources[at]
+        records, size = source.counts.all.pace(now)
+        mine = [partition for partition in self.picture.partitions if partition.source == source.name]
+        return {
+            "name": source.name,
+            "address": source.address,
+            "cluster": source.cluster,
+            "group": source.group,
+            "member": source.member,
+            "trouble": source.trouble,
+            "ready": source.is_ready,
+            "topics": len({partition.topic for partition in mine}),
+            "partitions": len(mine),
+            "lag": sum(partition.lag for partition in mine),
+            "records_per_second": round(records, 1),
+            "bytes_per_second": round(size),
+        }
+
+    def _streams(self, now: float) -> list[dict[str, Any]]:
+        counts = {source.name: source.counts for source in self.picture.sources}
+        paces: dict[tuple[str, int | None], list[float]] = {}
+        for row in self.picture.partitions:
+            counted = counts[row.source].partitions.get((row.topic, row.partition))
+            records, size = counted.pace(now) if counted else (0.0, 0.0)
+            pace = paces.setdefault((row.source, row.stream), [0.0, 0.0, 0])
+            pace[0], pace[1], pace[2] = pace[0] + records, pace[1] + size, pace[2] + row.lag
+        found = []
+        for stream in self.picture.streams:
+            records, size, lag = paces.get((stream.source, stream.number), (0.0, 0.0, 0))
+            found.append(
+                {
+                    "source": stream.source,
+                    "stream": stream.number,
+                    "at_work": stream.figures.at_work,
+                    "starts": stream.figures.starts,
+                    "partitions": stream.partitions,
+                    "records_per_second": round(records, 1),
+                    "bytes_per_second": round(size),
+                    "lag": lag,
+                    "buffer": stream.figures.buffer,
+                    "memory": stream.figures.memory,
+                    "cpu_seconds": round(stream.figures.cpu, 2),
+                }
+            )
+        return found
+
+    def _partitions(self) -> dict[str, Any]:
+        now = time.monotonic()
+        counts = {source.name: source.counts for source in self.picture.sources}
+        nothing = Counted()
+        rows = []
+        for row in self.picture.partitions:
+            counted = counts[row.source].partitions.get((row.topic, row.partition), nothing)
+            records, size = counted.pace(now)
+            rows.append(
+                {
+                    **row.__dict__,
+                    "records": counted.records,
+                    "records_per_second": round(records, 1),
+                    "bytes_per_second": round(size),
+                    "lane": counted.lane,
+                    "latency_ms": _rounded(counted.latency),
+                }
+            )
+        return {"partitions": rows}
+
+
+def _together(everything: list[Counted]) -> list[int]:
+    return [sum(counted.late[at] for counted in everything) for at in range(CLASSES)]
+
+
+def _lately(everything: list[Counted]) -> tuple[float, ...] | None:
+    return quantiles([sum(counts) for counts in zip(*(counted.lately for counted in everything), strict=True)])
+
+
+def _rounded(latency: tuple[float, ...] | None) -> list[float] | None:
+    return None if latency is None else [round(value, 1) for value in latency]
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

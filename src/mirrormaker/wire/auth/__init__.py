@@ -1,0 +1,1 @@
+"""Logging in to a cluster: SASL, its mechanisms, Kerberos, Java key stores."""

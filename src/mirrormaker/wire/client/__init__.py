@@ -1,0 +1,1 @@
+"""A cluster as a client sees it: brokers, leaders, offsets, settings, permissions."""

@@ -1,0 +1,1 @@
+"""Record batches: headers, records as columns, compression, old formats."""

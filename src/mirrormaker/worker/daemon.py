@@ -1,0 +1,10 @@
+"""The parent of all Python workers: loads once what every stream needs, so that a stream starts with a fork."""
+
+import pyarrow  # noqa: F401
+import pyspark.worker  # noqa: F401
+from pyspark import daemon
+
+import mirrormaker.worker.stream  # noqa: F401
+
+if __name__ == "__main__":
+    daemon.manager()

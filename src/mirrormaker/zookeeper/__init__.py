@@ -1,0 +1,1 @@
+"""What Kafka keeps in ZooKeeper."""

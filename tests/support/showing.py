@@ -1,0 +1,101 @@
+"""The status page of a mirror that does not exist: server, documents and page are the real ones, the figures are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from types import TracebackType
+
+from mirrormaker.settings.status_options import StatusSettings
+from mirrormaker.status.counts import Counts
+from mirrormaker.status.documents import Status
+from mirrormaker.status.event_log import Events
+from mirrormaker.status.http_server import StatusServer
+from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, Source, Stream
+
+
+class MadeUp:
+    """A picture of so many partitions; every look finds that more was mirrored."""
+
+    def __init__(self, partitions: int, streams: int = 4, topics: int = 20) -> None:
+        self.counts, self.events = Counts(), Events()
+        self.keys = [(f"topic-{n % topics:02d}", n // topics) for n in range(partitions)]
+        self.streams = streams
+        self.waits: set[tuple[str, int]] = set()
+        self.mirrored = 0
+        self._random = random.Random(7)
+        for stream in range(streams):
+            self.counts.streams[stream].arrived()
+
+    def mirror(self) -> None:
+        """What a second brings."""
+        for key in self.keys:
+            if key in self.waits:
+                continue
+            records = self._random.randrange(1, 50)
+            late = [(5 + at, records) for at in range(self._random.randrange(1, 6))]
+            counters = {"lanes": (1, records % 2), "late": late, "late_ms": 40 * records, "retries": 0, "resumes": 0}
+            self.counts.add(key, records, records * 1000, counters)
+            self.mirrored += records
+
+    def look(self) -> Snapshot:
+        self.mirror()
+        source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, 0, 0, self.counts)
+        streams = [
+            Stream("old", n, len(self.keys) // self.streams, self.counts.streams[n]) for n in range(self.streams)
+        ]
+        return Snapshot(
+            (source,), "new1:9092", "c2", "exactly once, in order", "acks=all", 32 << 20, tuple(streams),
+            tuple(self._partition(at, key) for at, key in enumerate(self.keys)),
+        )  # fmt: skip
+
+    def _partition(self, at: int, key: tuple[str, int]) -> Partition:
+        state, why = (WAITING, "NotEnoughReplicas (19)") if key in self.waits else (FLOWING, "")
+        return Partition("old", *key, at % self.streams, state, why, 1000, (at * 7919) % 1000)
+
+
+class Shown:
+    """Serves a picture from a thread until the block ends."""
+
+    def __init__(
+        self, made_up: MadeUp, token: str | None = None, host: str = "127.0.0.1", max_partitions: int = 1000
+    ) -> None:
+        self._settings = StatusSettings(host, 0, token, max_partitions)
+        self.status = Status(made_up.look, made_up.events, max_partitions)
+        self._opened = threading.Event()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Shown:
+        self._thread.start()
+        assert self._opened.wait(10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.loop.call_soon_threadsafe(self._enough.set)
+        self._thread.join(10)
+        self.loop.close()
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    def _run(self) -> None:
+        self.loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        self._enough = asyncio.Event()
+        self.server = StatusServer(self._settings, self.status)
+        self.url = await self.server.open()
+        self._opened.set()
+        await self._enough.wait()
+        self.server.close()
+        await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        deadline = time.monotonic() + 5
+        while any(not task.done() for task in others) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)

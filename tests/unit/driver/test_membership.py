@@ -1,0 +1,129 @@
+"""A seat in the group: what it claims, and whether it has been ours all the time. The coordinator's answers are played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from mirrormaker.driver.membership import Membership, NotMember
+from mirrormaker.model.assignor import AGAIN
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+
+KEYS = frozenset({("orders", 0), ("orders", 1)})
+
+
+def seat(*partitions: int, ours: bool = True) -> bytes:
+    kind = ConsumerProtocolAssignment
+    rows = [kind.TopicPartition(topic="orders", partitions=list(partitions))]
+    return bytes(kind(version=1, assigned_partitions=rows, user_data=AGAIN if ours else b"").encode())
+
+
+class Played(Membership):
+    """A membership whose coordinator answers what a test has written down."""
+
+    def __init__(self, *answers: Any) -> None:
+        settings: Any = SimpleNamespace(group_id="g", session_timeout_ms=10_000, heartbeat_interval_ms=1000)
+        super().__init__(Cluster(Endpoint((("127.0.0.1", 1),))), settings, None, 2, lambda: self.seat.assigned)
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+
+    async def _ask(self, request: Any, **_: Any) -> Any:
+        self.asked.append(request)
+        return self.answers.pop(0)
+
+
+def joined(generation: int, leader: str = "other", member: str = "us") -> Any:
+    return SimpleNamespace(
+        error_code=0, member_id=member, generation_id=generation, leader=leader, skip_assignment=False
+    )
+
+
+def synced(*partitions: int, ours: bool = True, error: int = 0) -> Any:
+    return SimpleNamespace(error_code=error, assignment=seat(*partitions, ours=ours))
+
+
+def play(*steps: tuple[Any, Any]) -> tuple[Played, list[bool | None]]:
+    """Join as often as there are steps; None where it came to nothing."""
+    membership = Played(*(answer for step in steps for answer in step))
+    found: list[bool | None] = []
+
+    async def all_of_them() -> None:
+        for _ in steps:
+            try:
+                found.append(await membership._join())
+            except NotMember:
+                found.append(None)
+
+    asyncio.run(all_of_them())
+    return membership, found
+
+
+def test_one_generation_after_the_other_is_no_gap() -> None:
+    _, found = play((joined(5), synced(0, 1)), (joined(6), synced(0)), (joined(7), synced(0)))
+    assert found == [False, True, True]
+
+
+def test_a_generation_without_us_is_a_gap() -> None:
+    _, found = play((joined(5), synced(0, 1)), (joined(7), synced(0, 1)))
+    assert found == [False, False]
+
+
+def test_another_member_id_is_a_gap() -> None:
+    _, found = play((joined(5), synced(0, 1)), (joined(6, member="another"), synced(0, 1)))
+    assert found == [False, False]
+
+
+def test_a_round_that_comes_to_nothing_is_no_gap_under_a_leader_of_ours() -> None:
+    _, found = play((joined(5), synced(0)), (joined(6), synced(error=27)), (joined(7), synced(0)))
+    assert found == [False, None, True]
+
+
+@pytest.mark.parametrize(
+    "ours, leader, last", [(False, "other", "other"), (True, "a third", "other"), (True, "3", "3")]
+)
+def test_a_round_that_comes_to_nothing_is_a_gap_under_any_other(ours: bool, leader: str, last: str) -> None:
+    first, failed = (joined(5), synced(0, ours=ours)), (joined(6, leader), synced(error=27))
+    _, found = play(first, failed, (joined(7, last), synced(0)))
+    assert found == [False, None, False]
+
+
+def test_a_failed_round_after_an_absence_does_not_heal_it() -> None:
+    _, found = play((joined(5), synced(0)), (joined(7), synced(error=27)), (joined(8), synced(0)))
+    assert found == [False, None, False]
+
+
+def test_the_seat_changes_as_a_whole_and_only_when_it_is_given() -> None:
+    membership, _ = play((joined(5), synced(0, 1)), (joined(6), synced(error=27)))
+    assert (membership.seat.generation, membership.seat.assigned) == (5, KEYS)
+    membership, _ = play((joined(5), synced(0, 1)), (joined(6), synced(0)))
+    assert membership.seat.claimed == KEYS
+    assert membership.seat.has_to_go == {("orders", 1)}
+
+
+def test_what_is_held_is_claimed_with_the_generation_that_gave_it() -> None:
+    membership, _ = play((joined(5), synced(0, 1)), (joined(6), synced(error=27)), (joined(7), synced(0, 1)))
+    last = [request for request in membership.asked if hasattr(request, "protocols")][-1]
+    told = ConsumerProtocolSubscription.decode(bytes(last.protocols[0].metadata))
+    assert [(t.topic, list(t.partitions)) for t in told.owned_partitions] == [("orders", [0, 1])]
+    assert told.user_data[-4:] == (5).to_bytes(4, "big")
+
+
+def test_an_answer_to_an_earlier_seat_says_nothing_of_this_one() -> None:
+    membership, _ = play((joined(5), synced(0, 1)))
+    earlier = membership.seat
+    membership.answers = [joined(6), synced(0, 1)]
+    asyncio.run(membership._join())
+    sure: Callable[[], bool] = lambda: membership.is_sure  # noqa: E731
+    for code in (22, 25, 27):
+        with pytest.raises(NotMember):
+            membership._check(code, "commit", earlier)
+    assert sure()
+    assert not membership._rejoin.is_set()
+    with pytest.raises(NotMember):
+        membership._check(25, "heartbeat", membership.seat)
+    assert not sure()

@@ -1,0 +1,449 @@
+"""Thousands of short histories against a simulated target partition: whatever happens, each record arrives once, in order.
+
+The log behaves as brokers do (measured; see "Exactly once" in docs/design.md): it takes a batch only if its first number is the
+next one of a known identity, answers a repeat of one of the last five batches with its offset, refuses the rest with error 45,
+and takes *any* first number from an identity that it does not know. Around it everything goes wrong: requests are refused,
+delayed until long after their sender died, answered but not heard; senders crash, are replaced while they still run, come back;
+leaders change and lose what was not replicated; others write to the same partition.
+
+The senders are `Channel`s, the same class that runs in a stream.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from mirrormaker.model.numbers import SEQUENCES, Channel, NumbersBroken, Seen
+from mirrormaker.model.position import Cut, Identity
+
+OURS, THEIRS = Identity(7, 0), Identity(8, 0)
+NOT_LEADER, TIMED_OUT, OUT_OF_ORDER = 6, 7, 45
+REMEMBERED = 5  # batches of each producer that a leader recognises when they come again
+HISTORIES = 3000
+STEPS = 200
+
+
+EVERYTHING = (
+    "repeat", "out of order", "unknown again", "wrap", "truncated", "in the middle", "zombie", "from the dead",
+    "found in the log",
+)  # fmt: skip
+
+
+class Request(NamedTuple):
+    sequence: int
+    records: tuple[int, ...]  # a record is its source offset
+
+
+class Kept(NamedTuple):
+    """A batch in the target's log."""
+
+    base_offset: int
+    identity: Identity
+    sequence: int
+    records: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + len(self.records)
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.sequence + len(self.records) - 1) % SEQUENCES
+
+    def seen(self) -> Seen:
+        return Seen(self.base_offset, self.end - 1, self.identity, self.sequence, self.last_sequence, len(self.records))
+
+
+class Log:
+    """One target partition, at its leader."""
+
+    def __init__(self) -> None:
+        self.batches: list[Kept] = []
+        self.replicated = 0  # the high watermark: what lies before it survives any change of leader
+        self._last: list[Kept] = []  # of ours; empty: the leader does not know us
+        self.seen: Counter[str] = Counter()  # how often what happened
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end if self.batches else 0
+
+    @property
+    def records(self) -> list[int]:
+        return [record for batch in self.batches if batch.identity == OURS for record in batch.records]
+
+    def append(self, request: Request) -> tuple[int, Kept | None]:
+        last_sequence = (request.sequence + len(request.records) - 1) % SEQUENCES
+        for known in self._last:
+            if (known.sequence, known.last_sequence) == (request.sequence, last_sequence):
+                self.seen["repeat"] += 1
+                return 0, known
+        if self._last and request.sequence != (self._last[-1].last_sequence + 1) % SEQUENCES:
+            self.seen["out of order"] += 1
+            return OUT_OF_ORDER, None
+        if not self._last and self.records:
+            self.seen["unknown again"] += 1
+        if last_sequence < request.sequence:
+            self.seen["wrap"] += 1
+        batch = Kept(self.end, OURS, request.sequence, request.records)
+        self.batches.append(batch)
+        self._last = [*self._last, batch][-REMEMBERED:]
+        return 0, batch
+
+    def append_foreign(self, count: int) -> None:
+        self.batches.append(Kept(self.end, THEIRS, 0, (-1,) * count))
+
+    def replicate(self) -> None:
+        self.replicated = self.end
+
+    def change_leader(self, keep: int, remembered: int) -> None:
+        """The new leader has at least what was replicated; it knows whoever wrote that, but fewer of their batches."""
+        before = self.end
+        self.batches = [b for b in self.batches if b.end <= max(keep, self.replicated)]
+        self.seen["truncated"] += self.end < before
+        if self._last:
+            self._last = [b for b in self.batches if b.identity == OURS][-remembered:]
+
+    def forget(self) -> None:
+        """An identity that has not written for a day."""
+        self._last = []
+
+
+class Connection:
+    """Requests that a broker has not looked at yet, and answers that the sender has not heard yet."""
+
+    def __init__(self) -> None:
+        self.requests: deque[Request] = deque()
+        self.answers: deque[tuple[int, Kept | None]] = deque()
+
+
+class Sender:
+    """What a stream does with one partition: number, send, listen; after trouble, read the log and go on from there."""
+
+    def __init__(self, channel: Channel, source: int) -> None:
+        self.channel = channel
+        self.source = source  # everything before it is acknowledged
+        self.next = source
+        self.under_way: deque[int] = deque()  # where the source stands after each batch
+        self.connection = Connection()
+        self.scan_to: int | None = None
+
+    def send(self, count: int) -> None:
+        records = tuple(range(self.next, self.next + count))
+        self.connection.requests.append(Request(self.channel.number(count), records))
+        self.next += count
+        self.under_way.append(self.next)
+
+    def hear(self, error: int, kept: Kept | None) -> None:
+        end = self.under_way.popleft()
+        if error or kept is None:
+            self.channel.failed()
+            return
+        self.channel.acknowledged(kept.base_offset)
+        if not self.channel.in_trouble:
+            self.source = end
+
+    def lose_connection(self) -> None:
+        self.under_way.clear()
+        self.channel.abandon()
+        self.connection = Connection()
+
+    def resume(self, log: Log, end: int) -> None:
+        shown = [b.seen() for b in log.batches if self.channel.offset < b.end <= end]
+        self.source += self.channel.resume(shown)
+        self.next = self.source
+
+
+class Careless(Sender):
+    """Writes down the numbers that the log shows before it has moved past the records that they belong to."""
+
+    def resume(self, log: Log, end: int) -> None:
+        before = self.source
+        super().resume(log, end)
+        self.source = before
+
+
+class Wrong(Exception):
+    """The target does not hold what the source holds."""
+
+
+class World:
+    """One history. The same seed gives the same history."""
+
+    def __init__(
+        self,
+        seed: int,
+        channel: Callable[[Identity, Cut], Channel] = Channel,
+        sender: Callable[[Channel, int], Sender] = Sender,
+        *,
+        wait_for_replicas: bool = True,
+        start_at_log_end: bool = False,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.new_channel, self.new_sender = channel, sender
+        self.wait_for_replicas = wait_for_replicas
+        self.count = self.random.randint(1, 40)
+        self.largest = self.random.randint(1, 6)
+        start = self.random.choice([0, 0, SEQUENCES - self.random.randint(1, 30)])
+        self.log = Log()
+        for _ in range(self.random.randint(0, 2)):
+            self.log.append_foreign(3)
+            if self.random.random() < 0.5:
+                self.log.replicate()
+        self.ledger = (0, Cut(0, start, self.log.end if start_at_log_end else self.log.replicated))
+        self.senders: list[Sender] = []  # the last one is who reports to the ledger
+        self.wires: list[Connection] = []  # of the living and of the dead
+        self.told: list[str] = []
+
+    # -- what can happen
+
+    def replace(self) -> None:
+        """A successor starts from the ledger; whoever was there before may not have noticed."""
+        source, cut = self.ledger
+        if len(self.senders) > 2 or self.random.random() < 0.4:
+            self.crash()
+        self.log.seen["in the middle"] += 0 < source < self.count
+        self.log.seen["zombie"] += bool(self.senders)
+        self.senders.append(self.new_sender(self.new_channel(OURS, cut), source))
+        self.wires.append(self.senders[-1].connection)
+
+    def crash(self) -> None:
+        if self.senders:
+            self.senders.remove(self.random.choice(self.senders))
+
+    def lose_connection(self) -> None:
+        if self.senders:
+            sender = self.random.choice(self.senders)
+            sender.lose_connection()
+            self.wires.append(sender.connection)
+
+    def send(self) -> None:
+        if self.senders:
+            sender = self.random.choice(self.senders)
+            if sender.next < self.count and sender.channel.may_send(old=False):
+                sender.send(min(self.random.randint(1, self.largest), self.count - sender.next))
+
+    def deliver(self) -> None:
+        self._handle(lambda request: self.log.append(request))
+
+    def deliver_but_time_out(self) -> None:
+        """Appended, but the replicas were too slow."""
+        self._handle(lambda request: (self.log.append(request)[0] or TIMED_OUT, None))
+
+    def refuse(self) -> None:
+        """Nothing appended: a leader that has just stopped to be one, a topic not known yet, a full disk."""
+        self._handle(lambda request: (NOT_LEADER, None))
+
+    def _handle(self, handle: Callable[[Request], tuple[int, Kept | None]]) -> None:
+        wires = [wire for wire in self.wires if wire.requests]
+        if wires:
+            wire = self.random.choice(wires)
+            if all(wire is not sender.connection for sender in self.senders):
+                self.log.seen["from the dead"] += 1
+            wire.answers.append(handle(wire.requests.popleft()))
+
+    def drop_wire(self) -> None:
+        """What a dead sender had on its way is lost."""
+        living = {id(sender.connection) for sender in self.senders}
+        self.wires = [w for w in self.wires if id(w) in living or (w.requests and self.random.random() < 0.5)]
+
+    def answer(self) -> None:
+        if self.senders:
+            sender = self.random.choice(self.senders)
+            answers = sender.connection.answers
+            if answers and (answers[0][1] is None or answers[0][1].end <= self.log.replicated):  # acks=all
+                sender.hear(*answers.popleft())
+
+    def replicate(self) -> None:
+        self.log.replicate()
+
+    def change_leader(self) -> None:
+        """Requests that wait for replicas are answered with an error, also those that survive."""
+        for wire in self.wires:
+            wire.answers = deque(
+                (NOT_LEADER, None) if kept and kept.end > self.log.replicated else (error, kept)
+                for error, kept in wire.answers
+            )
+        self.log.change_leader(
+            self.random.randint(0, max(1, self.log.end)), self.random.choice([1, REMEMBERED, REMEMBERED])
+        )
+
+    def resume(self) -> None:
+        """In two steps, between which others go on: note the log's end, and read up to it once that is replicated."""
+        if not self.senders:
+            return
+        sender = self.random.choice(self.senders)
+        if not sender.channel.in_trouble or sender.under_way:
+            sender.scan_to = None
+        elif sender.scan_to is None or sender.scan_to > self.log.end:
+            sender.scan_to = self.log.end
+        elif self.log.replicated >= sender.scan_to or not self.wait_for_replicas:
+            before = sender.next
+            sender.resume(self.log, sender.scan_to)
+            self.log.seen["found in the log"] += sender.next > before
+            sender.scan_to = None
+
+    def commit(self) -> None:
+        if self.senders:
+            sender = self.senders[-1]
+            if sender.source >= self.ledger[0]:
+                self.ledger = sender.source, sender.channel.cut
+
+    def foreign(self) -> None:
+        self.log.append_foreign(self.random.randint(1, 3))
+
+    def forget(self) -> None:
+        """Only after a day without a word from us: nobody is left by then, and nothing is under way."""
+        if not self.senders and not any(wire.requests for wire in self.wires):
+            self.log.forget()
+
+    LIKELY = (
+        (replace, 3), (crash, 2), (lose_connection, 2), (send, 30), (deliver, 25), (deliver_but_time_out, 1),
+        (refuse, 2), (drop_wire, 1), (answer, 25), (replicate, 12), (change_leader, 2), (resume, 15), (commit, 6),
+        (foreign, 1), (forget, 4),
+    )  # fmt: skip
+
+    # -- the course of a history
+
+    def run(self) -> None:
+        happenings = [event for event, _ in self.LIKELY]
+        weights = [weight for _, weight in self.LIKELY]
+        self.replace()
+        for event in self.random.choices(happenings, weights, k=STEPS):
+            self._let(event)
+        self._finish()
+
+    def _let(self, event: Callable[[World], None]) -> None:
+        try:
+            event(self)
+        except NumbersBroken as error:
+            raise Wrong(f"a sender stops: {error}") from error
+        self.told.append(event.__name__)
+
+    def _finish(self) -> None:
+        """All others die, a last successor does what is left; requests of the dead still come through now and then."""
+        self.senders.clear()
+        self.replace()
+        last = self.senders[-1]
+        for _ in range(500):
+            self._let(World.send)
+            self._let(World.deliver)
+            self._let(World.replicate)
+            self._let(World.answer)
+            self._let(World.resume)
+            if last.source == self.count:
+                break
+        else:
+            raise Wrong(f"it never ends: {last.source} of {self.count} records are acknowledged")
+        while any(wire.requests for wire in self.wires):
+            self._let(World.deliver)
+        self.check()
+
+    def check(self) -> None:
+        found, expected = self.log.records, list(range(self.count))
+        if found != expected:
+            doubled = sorted({record for record in found if found.count(record) > 1})
+            lost = sorted(set(expected) - set(found))
+            raise Wrong(f"lost {lost}, doubled {doubled}; the target holds {found}")
+
+
+def test_each_record_arrives_once_and_in_order_whatever_happens() -> None:
+    for seed in range(HISTORIES):
+        world = World(seed)
+        try:
+            world.run()
+        except Wrong as error:
+            pytest.fail(f"history {seed}: {error}\n{' '.join(world.told)}")
+
+
+def test_the_histories_are_worth_it() -> None:
+    """What can happen does happen, and often, or the test above would prove little."""
+    total: Counter[str] = Counter()
+    for seed in range(300):
+        world = World(seed)
+        world.run()
+        total += world.log.seen
+    rare = {what: total[what] for what in EVERYTHING if total[what] < 10}
+    assert not rare, f"hardly ever seen in 300 histories: {rare}"
+
+
+# -- the model notices what each rule prevents
+
+
+def wrongs(**variant: object) -> list[str]:
+    """What goes wrong in some hundred histories of a variant that breaks a rule."""
+    found = []
+    for seed in range(400):
+        try:
+            World(seed, **variant).run()  # type: ignore[arg-type]
+        except Wrong as error:
+            found.append(str(error))
+    return found
+
+
+class PipelinesTooEarly(Channel):
+    """Five in flight, whether or not the leader knows the identity."""
+
+    def may_send(self, old: bool, limit: int = 5) -> bool:
+        return not self.in_trouble and self.in_flight < limit
+
+
+class GoesOnAfterAnError(Channel):
+    """An error concerns only the batch that it was for."""
+
+    def failed(self) -> None:
+        self._under_way.popleft()
+
+
+class NeverLooks(Channel):
+    """Goes on from the ledger's numbers, without asking the log."""
+
+    def resume(self, log: object, *, beheaded: bool = False) -> int:
+        return super().resume([])
+
+
+class CountsOnly(Channel):
+    """Takes the highest number in the log, without looking for holes before it, and no offset amiss."""
+
+    def may_send(self, old: bool, limit: int = 5) -> bool:
+        return not self.in_trouble and self.in_flight < limit
+
+    def resume(self, log: object, *, beheaded: bool = False) -> int:
+        ours = [seen for seen in log if seen.identity == self.identity]  # type: ignore[attr-defined]
+        if not ours:
+            return super().resume([])
+        present = (ours[-1].last_sequence + 1 - self.sequence) % SEQUENCES
+        return super().resume([ours[-1]._replace(base_sequence=self.sequence)]) or present
+
+
+def test_sending_behind_the_first_batch_of_an_unknown_identity_leaves_a_hole() -> None:
+    assert any("where" in wrong and "comes next" in wrong for wrong in wrongs(channel=PipelinesTooEarly))
+
+
+def test_and_counting_instead_of_reading_hides_that_hole() -> None:
+    assert any("lost [" in wrong and "lost []" not in wrong for wrong in wrongs(channel=CountsOnly))
+
+
+def test_going_on_after_an_error_loses_records() -> None:
+    assert any("lost [" in wrong and "lost []" not in wrong for wrong in wrongs(channel=GoesOnAfterAnError))
+
+
+def test_not_reading_the_log_doubles_records_once_the_identity_is_forgotten() -> None:
+    assert any("doubled [" in wrong and "doubled []" not in wrong for wrong in wrongs(channel=NeverLooks))
+
+
+def test_trusting_records_that_are_not_replicated_loses_them() -> None:
+    assert any("lost [" in wrong and "lost []" not in wrong for wrong in wrongs(wait_for_replicas=False))
+
+
+def test_starting_behind_what_is_not_replicated_stops_a_sender_for_nothing() -> None:
+    """Others' records that vanish with their leader put ours before the offset that the ledger was opened with."""
+    assert any("before what precedes it" in wrong for wrong in wrongs(start_at_log_end=True))
+
+
+def test_a_ledger_entry_whose_numbers_are_ahead_of_its_offset_doubles_records() -> None:
+    assert any("doubled [" in wrong and "doubled []" not in wrong for wrong in wrongs(sender=Careless))

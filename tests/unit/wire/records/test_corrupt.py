@@ -1,0 +1,268 @@
+"""Batches that are not what they claim, but match their CRC: they are refused as corrupt, or read as something; no more."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.wire.records.arrow import to_table
+from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.wire.records.columns import pack, unpack
+from mirrormaker.wire.records.compression import compress
+from tests.support.memory import growth
+from tests.support.strategies import (
+    GZIP,
+    HEADER,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    Record,
+    Written,
+    batches,
+    look_alikes,
+    stamp_crc,
+    write_batch,
+)  # fmt: skip
+
+CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
+NOW = 1_700_000_000_000
+MB = 1 << 20
+# Where numbers stand in a batch's header, all but those of its producer.
+BASE_OFFSET, LENGTH, ATTRIBUTES, LAST_DELTA, FIRST_TIME, MAX_TIME, COUNT = (
+    (0, ">q"), (8, ">i"), (21, ">h"), (23, ">i"), (27, ">q"), (35, ">q"), (57, ">i"),
+)  # fmt: skip
+# Numbers that are larger than they should be, or do not end.
+LONG = [
+    b"\xff" * 9 + b"\x01",
+    b"\xfe" + b"\xff" * 8 + b"\x01",
+    b"\xfe\xff\xff\xff\x0f",
+    b"\xff" * 12,
+    b"\x80" * 4 + b"\0",
+]
+
+
+def outcome(data: bytes | bytearray) -> str:
+    """What becomes of fetched bytes on their whole way; anything but CorruptBatch comes out."""
+    try:
+        for run in split(memoryview(data)):
+            if isinstance(run, Batches):
+                run.check()
+                found = unpack(run, 64 * MB)
+                found.keys()
+                to_table(found).validate(full=True)
+                if len(found):
+                    pack(found, [0, len(found)])
+    except CorruptBatch as error:
+        assert str(error)
+        return "refused"
+    return "read"
+
+
+def repacked(payload: bytes, codec: int, count: int) -> bytes:
+    """A batch of this many records around anything, with all that must match."""
+    packed = bytes(compress(codec, payload)) if codec != NONE else payload
+    data = bytearray(write_batch([Record(NOW, None, None)]).data[:HEADER] + packed)
+    put(data, LENGTH, len(data) - 12)
+    put(data, ATTRIBUTES, codec)
+    put(data, LAST_DELTA, max(0, count - 1))
+    put(data, COUNT, count)
+    stamp_crc(data)
+    return bytes(data)
+
+
+def put(data: bytearray, field: tuple[int, str], number: int) -> None:
+    struct.pack_into(field[1], data, field[0], number)
+
+
+def only(data: bytes | bytearray) -> Batches:
+    return Batches.of(Batch(memoryview(bytes(data))))
+
+
+# -- anything
+
+
+@given(batches(), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4))
+def test_bytes_changed_anywhere(written: Written, changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(written.data)
+    for at, byte in changes:
+        damaged[at % len(damaged)] = byte
+    stamp_crc(damaged)
+    outcome(damaged)
+
+
+@given(batches(), st.integers(0), st.integers(0, 10))
+def test_bytes_lost_from_the_middle_or_the_end(written: Written, at: int, size: int) -> None:
+    damaged = bytearray(written.data)
+    at = HEADER + at % (len(damaged) - HEADER)
+    del damaged[at : at + size or len(damaged)]
+    put(damaged, LENGTH, len(damaged) - 12)
+    stamp_crc(damaged)
+    outcome(damaged)
+
+
+@given(
+    batches(),
+    st.sampled_from([BASE_OFFSET, LENGTH, ATTRIBUTES, LAST_DELTA, FIRST_TIME, MAX_TIME, COUNT]),
+    st.one_of(st.sampled_from([0, 1, -1, 1 << 63, (1 << 63) - 1]), st.integers(0, (1 << 64) - 1)),
+)
+def test_a_number_changed_in_the_header(written: Written, field: tuple[int, str], number: int) -> None:
+    damaged = bytearray(written.data)
+    size = struct.calcsize(field[1])
+    damaged[field[0] : field[0] + size] = (number % (1 << 64)).to_bytes(8, "big")[-size:]
+    stamp_crc(damaged)
+    outcome(damaged)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(st.lists(look_alikes | st.sampled_from(LONG), max_size=10).map(b"".join), st.integers(-1, 40))
+def test_records_of_anything_at_all(codec: int, payload: bytes, count: int) -> None:
+    outcome(repacked(payload, codec, count))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_damaged_in_many_ways_before_they_were_compressed(seed: int) -> None:
+    """More of it than Hypothesis has time for: numbers too large, bytes gone, doubled, or others."""
+    luck = random.Random(seed)
+    seen: Counter[str] = Counter()
+    clean = [write_batch(log).data[HEADER:] for log in _logs(luck)]
+    for _ in range(800):
+        payload = bytearray(luck.choice(clean))
+        count = _count(payload)
+        for _ in range(luck.choice([1, 1, 1, 2, 5])):
+            at = luck.randrange(len(payload) + 1)
+            new = luck.choice([b"", bytes([luck.randrange(256)]), luck.choice(LONG), payload[at : at + 9] * 2])
+            payload[at : at + luck.choice([0, 1, len(new), 20])] = new
+        seen[outcome(repacked(bytes(payload), luck.choice(CODECS), count))] += 1
+    assert min(seen["read"], seen["refused"]) > 10, seen
+
+
+def _logs(luck: random.Random) -> list[list[Record]]:
+    def some() -> bytes | None:
+        return luck.choice([None, b"", luck.randbytes(luck.randrange(60)), bytes(luck.randrange(200)), b"\xff" * 9])
+
+    def one() -> Record:
+        headers = tuple((luck.choice(["", "a", "é"]), some()) for _ in range(luck.choice([0, 0, 1, 3])))
+        return Record(NOW + luck.randrange(-999, 999), some(), some(), headers)
+
+    return [[one() for _ in range(count)] for count in (1, 1, 2, 5, 30, 300)]
+
+
+def _count(payload: bytes | bytearray) -> int:
+    """How many records there are, as the undamaged data says."""
+    found, at = 0, 0
+    while at < len(payload):
+        size = shift = 0
+        while True:
+            byte = payload[at]
+            size |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        at += size >> 1
+        found += 1
+    return found
+
+
+# -- certain lies
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 3, 200])
+@pytest.mark.parametrize("claim", [-(2**31), -1, 0, 1, "one less", "one more", 10_000, 2**31 - 1])
+def test_a_wrong_number_of_records_is_refused(codec: int, size: int, claim: int | str) -> None:
+    counts = {"one less": size - 1, "one more": size + 1}
+    count = counts[claim] if isinstance(claim, str) else claim
+    data = bytearray(write_batch([Record(NOW, b"k" * 30, b"v" * 60)] * size, codec=codec).data)
+    put(data, COUNT, count)
+    stamp_crc(data)
+    batch = only(data)
+    if count == size:
+        assert len(unpack(batch)) == size
+        return
+    for _ in range(2):  # a second look at the header did not see what the first had refused
+        with pytest.raises(CorruptBatch):
+            unpack(batch)
+
+
+def test_offsets_that_count_backwards_are_refused() -> None:
+    rows = [Record(NOW, None, b"v")] * 3
+    for deltas in ([0, 2, 1], [0, 1, 1], [-1, 0, 1]):
+        with pytest.raises(CorruptBatch, match="count backwards"):
+            unpack(only(write_batch(rows, deltas=deltas).data))
+    overlapping = write_batch(rows, base_offset=10).data + write_batch(rows, base_offset=12).data
+    (both,) = split(memoryview(overlapping))
+    assert isinstance(both, Batches)
+    with pytest.raises(CorruptBatch, match="count backwards"):
+        unpack(both)
+
+
+def test_a_header_that_counts_backwards_is_refused_each_time() -> None:
+    data = bytearray(write_batch([Record(NOW, None, None)], base_offset=7).data)
+    put(data, LAST_DELTA, -1)
+    stamp_crc(data)
+    batch = only(data)
+    for look in (batch.check, lambda: batch.headers, lambda: unpack(batch)):
+        with pytest.raises(CorruptBatch, match=r"offset 7 .*counts backwards"):
+            look()
+
+
+def test_one_damaged_batch_among_many_is_named_by_its_offset() -> None:
+    log = [bytearray(write_batch([Record(NOW, None, b"v")], base_offset=n).data) for n in range(5)]
+    log[3][-1] ^= 1
+    (found,) = split(memoryview(b"".join(log)))
+    assert isinstance(found, Batches)
+    with pytest.raises(CorruptBatch, match="offset 3 does not match its CRC"):
+        found.check()
+
+
+@pytest.mark.parametrize("attributes", [5, 6, 7])
+def test_a_codec_that_does_not_exist_is_named(attributes: int) -> None:
+    with pytest.raises(CorruptBatch, match=f"codec {attributes} does not exist"):
+        unpack(only(write_batch([Record(NOW, None, b"v")], attributes=attributes).data))
+
+
+# -- not at any price
+
+A_RECORD = b"\x0c\0\0\0\x01\x01\0"  # the smallest
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (bytes(MB), 2**31 - 1),
+        (bytes(MB), MB),
+        (bytes(MB), MB // 7),
+        (A_RECORD * (MB // 7), MB // 7),
+        (b"\x80" * MB, MB // 7),
+        (b"\x80\x80\x80\x80\x01\0\0" * (MB // 7), MB // 7),
+        (b"\xfe\xff\xff\xff\x0f\0\0" * (MB // 7), MB // 7),
+        # One record, whose last field is a number of headers that would just have room.
+        (b"\xfe\xff\x7f\0\0\0\x01\x01\xea\xff\x7f" + bytes(MB - 12), 1),
+    ],
+)
+def test_a_lie_costs_neither_memory_nor_time(codec: int, payload: bytes, count: int) -> None:
+    """In multiples of what is there; 1 MB of a batch's records take 12 MB as columns if they are the smallest, and took 74."""
+    data = repacked(payload, codec, count)
+    began = time.monotonic()
+    assert growth(lambda: outcome(data)) < 32 * MB
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("count", [1, 64 * MB // 7])
+def test_a_bomb_is_refused_before_it_fills_the_memory(codec: int, count: int) -> None:
+    batch = only(repacked(bytes(64 * MB), codec, count))
+
+    def run() -> None:
+        with pytest.raises(CorruptBatch, match="more than 1048576 bytes"):
+            unpack(batch, MB)
+
+    assert growth(run) < 24 * MB
