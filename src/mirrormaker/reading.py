@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from kafka.errors import KafkaError
 
-from mirrormaker.errors import ClusterError, SettingError
+from mirrormaker.errors import OUTAGE, ClusterError, SettingError
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.verification.log_reader import Logs, Piece
@@ -101,7 +100,7 @@ async def _spans(endpoint: Endpoint, committed: bool, names: Sequence[str], sinc
         keys = [(name, partition) for name in names for partition in sorted(cluster.topics[name].partitions)]
         starts = await list_offsets(cluster, keys, EARLIEST if since is None else since)
         ends = await list_offsets(cluster, keys, LATEST, read_committed=committed)
-    except (KafkaError, OSError) as error:
+    except OUTAGE as error:
         raise ClusterError(f"{endpoint} cannot be read: {error}") from error
     finally:
         cluster.close()

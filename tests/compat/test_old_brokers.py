@@ -16,11 +16,10 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.embedded import Cluster
-from mirrormaker.errors import FencedError
+from mirrormaker.errors import ConnectionLost, FencedError
 from mirrormaker.settings.clients import SourceSettings, source_settings
 from mirrormaker.settings.properties import read as read_properties
 from mirrormaker.wire.client.cluster import Cluster as Client
-from mirrormaker.wire.transport.connection import ConnectionLost
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import Read, read
 

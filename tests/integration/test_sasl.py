@@ -20,12 +20,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.kdc import Kdc
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import ConnectionLost, SettingError
 from mirrormaker.settings.clients import target_settings
 from mirrormaker.settings.login import LoginFiles, Named
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.client.cluster import Cluster as Client
-from mirrormaker.wire.transport.connection import ConnectionLost
 from tests.support.secure import (
     KERBEROS,
     OAUTH,

@@ -215,9 +215,9 @@ def _client(args: argparse.Namespace) -> tuple[str, Security]:
 
 
 def _original_words(error: ClusterError, connect: str) -> str:
-    from mirrormaker.zookeeper.ensemble import Unreachable
+    from mirrormaker.errors import ZooKeeperError
 
-    if not isinstance(error, Unreachable):
+    if not isinstance(error, ZooKeeperError):
         return str(error)
     if error.unknown_host:
         return f"Unable to connect to {connect}"

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mirrormaker.errors import MirrorError
+from mirrormaker.errors import MirrorError, UsageError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, source_settings, target_settings
 from mirrormaker.settings.login import login_files
@@ -31,12 +31,6 @@ _AS_FOR_RUN = (
     "--consumer.config", "--producer.config", "--whitelist", "--blacklist", "--spark.master", "--spark.conf", "--log.file",
     "--jaas.config", "--krb5.config", "-D",
 )  # fmt: skip
-
-
-class UsageError(MirrorError):
-    """A command line that cannot be understood: nothing was compared."""
-
-    exit_code = 2
 
 
 def add_to(commands: Any) -> None:

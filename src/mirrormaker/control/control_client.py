@@ -9,11 +9,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from mirrormaker.errors import DriverGone
+
 MAX_LINE = 64 << 20  # a report of 100,000 partitions
-
-
-class DriverGone(Exception):
-    """The driver has ended, or cannot be reached."""
 
 
 class ControlClient:

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from mirrormaker.driver.membership import PASSING
 from mirrormaker.driver.owned_partition import OwnedPartition
-from mirrormaker.errors import ClusterError, PartitionError, Unanswered
+from mirrormaker.errors import OUTAGE, ClusterError, PartitionError, Unanswered
 from mirrormaker.model.ledger import fits, rows, unpack
 from mirrormaker.model.position import Identity, Position
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
@@ -98,11 +97,11 @@ class Acquisition:
                 self._look_again_at_assignments()
             try:
                 return await self.flow.opening.positions(able, committed, bool(at_first))
-            except PASSING as error:
+            except OUTAGE as error:
                 if isinstance(error, Unanswered):  # its topic waits until all its leaders are there
                     self.flow.say(f"waiting: {error}")
                     self._leaderless |= {key for key in self.keys if key[0] == error.topic}
-                with contextlib.suppress(*PASSING):
+                with contextlib.suppress(*OUTAGE):
                     await self.flow.source.refresh()
                     await self.flow.target.refresh()
             if self.flow.assigned.is_set():
@@ -133,7 +132,7 @@ class Acquisition:
 
     async def _see_what_is_gone(self, positions: list[Position]) -> None:
         """For the summary; the stream that comes upon it will know what exactly is lost."""
-        with contextlib.suppress(*PASSING):
+        with contextlib.suppress(*OUTAGE):
             starts = await list_offsets(self.flow.source, [position.key for position in positions], EARLIEST)
             for position in positions:
                 start = starts[position.key]

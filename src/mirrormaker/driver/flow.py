@@ -17,14 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 from kafka import TopicPartition
-from kafka.errors import KafkaError
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import NOBODY, Acquisition
-from mirrormaker.driver.membership import PASSING, Membership, NotMember
+from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.renumber import Renumbering
@@ -33,21 +32,27 @@ from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.driver.start_positions import Routing, StartPositions
 from mirrormaker.driver.topics import Filter, Matcher, ensure
 from mirrormaker.driver.undelivered import Undelivered
-from mirrormaker.errors import ClusterError, FencedError, MirrorError, Unanswered
+from mirrormaker.errors import (
+    OUTAGE,
+    ClusterError,
+    FencedError,
+    LoginFailed,
+    MirrorError,
+    NotMember,
+    Unanswered,
+    describe,
+)
 from mirrormaker.model.ledger import rows
 from mirrormaker.model.position import Position
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark import job
 from mirrormaker.spark.jvm import first_line
-from mirrormaker.wire.auth.sasl import LoginFailed
 from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import BROKER, describe_configs
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from mirrormaker.wire.protocol import old_brokers
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 from mirrormaker.wire.transport.threads import run_in_thread
-from mirrormaker.worker.interrupts import describe
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
@@ -215,7 +220,7 @@ class Flow:
     async def _read_expiration(self) -> None:
         """How old records must be for the target to forget who wrote them; the default where it does not tell."""
         broker = min(self.target.brokers, default=0)
-        with contextlib.suppress(KafkaError, OSError, UnsupportedRequest, asyncio.TimeoutError):
+        with contextlib.suppress(*OUTAGE):
             keys = ["producer.id.expiration.ms"]
             for setting in (await describe_configs(self.target, BROKER, [str(broker)], keys, broker))[0].configs or ():
                 self._expiration_ms = int(setting.value)
@@ -253,7 +258,7 @@ class Flow:
             await asyncio.sleep(pause)
             try:
                 await self.look()
-            except PASSING:
+            except OUTAGE:
                 continue  # the next look will tell
             except ClusterError as error:
                 if str(error) != said:
@@ -275,7 +280,7 @@ class Flow:
 
     async def _before_joining(self) -> None:
         """Whoever gets our partitions starts from what we commit now."""
-        with contextlib.suppress(*PASSING, MirrorError):
+        with contextlib.suppress(*OUTAGE, MirrorError):
             await asyncio.wait_for(self._commit(), 2)
 
     def _after_joining(self, has_been_there: bool) -> None:
@@ -331,7 +336,7 @@ class Flow:
         deadline = time.monotonic() + _STOP_WITHIN
         while any(holding.given or holding.busy for holding in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        with contextlib.suppress(*PASSING):
+        with contextlib.suppress(*OUTAGE):
             await self._commit()
         for key in keys:
             if key not in self.scheduler.holdings:
@@ -348,7 +353,7 @@ class Flow:
         while True:
             try:
                 return await ask()
-            except PASSING as error:
+            except OUTAGE as error:
                 late = time.monotonic() - since > _SAY_AFTER and not isinstance(error, NotMember)
                 if (late or isinstance(error, Unanswered)) and describe(error) != said:
                     said = describe(error)
@@ -377,7 +382,7 @@ class Flow:
         """What is there now is what has to be mirrored; what comes later is not waited for."""
         without = [key for key, holding in self.scheduler.holdings.items() if holding.goal is None]
         if without:
-            with contextlib.suppress(*PASSING):
+            with contextlib.suppress(*OUTAGE):
                 read_committed = self.settings.read_committed
                 ends = await list_offsets(self.source, without, LATEST, read_committed=read_committed)
                 for key, end in ends.items():
@@ -404,7 +409,7 @@ class Flow:
                 await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
             self._commit_now.clear()
             again = time.monotonic() - refreshed > _COMMIT_AGAIN
-            with contextlib.suppress(*PASSING):
+            with contextlib.suppress(*OUTAGE):
                 await self._commit(again=again)
                 refreshed = time.monotonic() if again else refreshed
 
@@ -505,12 +510,12 @@ class Flow:
         for task in list(self._tasks):
             task.cancel()
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
-            with contextlib.suppress(*PASSING, MirrorError):
+            with contextlib.suppress(*OUTAGE, MirrorError):
                 await asyncio.wait_for(self._commit(), 3)
             if self.lookup is not None and self.settings.tells_zookeeper:
                 with contextlib.suppress(asyncio.TimeoutError, MirrorError):
                     await asyncio.wait_for(self._tell(self.lookup), 3)
-            with contextlib.suppress(*PASSING, MirrorError):
+            with contextlib.suppress(*OUTAGE, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._tell_listener("on_partitions_revoked", set(self.scheduler.holdings)), 3)

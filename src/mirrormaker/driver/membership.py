@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.errors import KafkaError
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     ConsumerProtocolAssignment,
@@ -33,12 +32,11 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from mirrormaker.errors import ClusterError, FencedError, Unanswered
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
 from mirrormaker.model.assignor import AGAIN, Member, card, read_card, share
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import GROUP_DENIED, TOPIC_DENIED, denied
-from mirrormaker.wire.client.cluster import Cluster, error_for
-from mirrormaker.wire.protocol.codec import BadFrame
+from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.worker.stream_task import now
 
 Key = tuple[str, int]
@@ -52,14 +50,6 @@ _PAUSE = 0.2  # seconds before asking a coordinator again
 # Before Kafka 2.1 a committed offset is forgotten a day after it was written, unless whoever writes it asks for more.
 _REMEMBERED_MS = 365 * 86_400_000
 _WHOLE_GROUP = 2  # the version of OffsetFetch that asks for all that a group has (Kafka 0.10.2)
-
-
-class NotMember(Exception):
-    """The group has moved on without us: join again."""
-
-
-# What may be different at the next attempt.
-PASSING = (NotMember, KafkaError, OSError, asyncio.TimeoutError, BadFrame, Unanswered)
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ class Membership:
                 await self._heartbeat()
             except NotMember:
                 self.joined = False
-            except (KafkaError, OSError, asyncio.TimeoutError):
+            except OUTAGE:
                 self._coordinator = None
                 await asyncio.sleep(_PAUSE)
 
@@ -174,7 +164,7 @@ class Membership:
         try:
             while not (await asyncio.wait([answer], timeout=self.settings.heartbeat_interval_ms / 1000))[0]:
                 if generation >= 0:
-                    with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+                    with contextlib.suppress(*OUTAGE):
                         await self._beat(member, generation)
             return answer.result()
         finally:
@@ -394,7 +384,7 @@ class Membership:
             if answer.error_code == GROUP_DENIED:
                 self._check(GROUP_DENIED, "", None)
             if answer.error_code not in _ANOTHER_COORDINATOR or time.monotonic() > deadline:
-                raise error_for(answer.error_code, f"looking for the coordinator of group {self.group}")
+                raise BrokerError(answer.error_code, f"looking for the coordinator of group {self.group}")
             await asyncio.sleep(_PAUSE)
 
     def _check(self, code: int, what: str, seat: Seat | None) -> None:
@@ -403,7 +393,7 @@ class Membership:
             return
         if code in _ANOTHER_COORDINATOR:
             self._coordinator = None
-            raise error_for(code, what)
+            raise BrokerError(code, what)
         if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE):
             if seat is None or (self.joined and seat is self.seat):
                 if code == _UNKNOWN_MEMBER:
@@ -420,10 +410,10 @@ class Membership:
             )
         if code == GROUP_DENIED:
             raise ClusterError(denied(self.cluster.endpoint, "Read", "group", self.group))
-        error = error_for(code, what)
-        if getattr(error, "retriable", False):
+        error = BrokerError(code, what)
+        if error.retriable:
             raise error
-        raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {what}: {type(error).__name__} ({code})")
+        raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {error}")
 
 
 def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:

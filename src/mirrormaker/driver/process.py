@@ -13,16 +13,21 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 
 from mirrormaker.console.display import Display, Totals, duration
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
-from mirrormaker.driver.membership import NotMember
 from mirrormaker.driver.observer import look
 from mirrormaker.driver.topics import Filter, Matcher, is_plain, python_matcher
-from mirrormaker.errors import AbortError, ClusterError, MirrorError, SettingError
+from mirrormaker.errors import (
+    OUTAGE,
+    AbortError,
+    ClusterError,
+    MirrorError,
+    SettingError,
+    describe,
+)
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark.jvm import first_line
@@ -30,14 +35,10 @@ from mirrormaker.spark.session import Engine
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
 from mirrormaker.status.http_server import StatusServer
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.records.compression import CODECS
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.worker.handler import load_handler, load_listener
-from mirrormaker.worker.interrupts import describe
 
-_OUTSIDE = (KafkaError, OSError, UnsupportedRequest, NotMember, BadFrame, asyncio.TimeoutError)
 _TRY_AGAIN = 5.0  # seconds until a source is tried again that could not be mirrored
 
 
@@ -133,7 +134,7 @@ class Mirror:
                 try:
                     await self.flows[number].run()
                     return
-                except _OUTSIDE as error:
+                except OUTAGE as error:
                     failure = ClusterError(f"{self._name(number)}: {describe(error)}")
                 except MirrorError as error:
                     failure = error

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kafka.errors import KafkaError
-
 from mirrormaker.driver.membership import Key, Membership, Seat
-from mirrormaker.errors import FencedError
+from mirrormaker.errors import OUTAGE, FencedError
 from mirrormaker.worker.stream_task import now
 
 Entry = tuple[int, str]  # offset and metadata
@@ -34,7 +32,7 @@ class SoleMember(Membership):
                     assigned(True)
                 await self._look_for_others()
                 await self._wait_a_heartbeat()
-            except (KafkaError, OSError, asyncio.TimeoutError):
+            except OUTAGE:
                 self._coordinator = None
                 await asyncio.sleep(self.settings.heartbeat_interval_ms / 1000)
 

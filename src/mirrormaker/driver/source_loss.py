@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
-from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
+from mirrormaker.errors import UnsupportedRequest, WireError, raise_for
 from mirrormaker.model.position import Position
-from mirrormaker.wire.client.cluster import Cluster, raise_for
+from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 
 Key = tuple[str, int]
 
 _FORBIDDEN = (29, 31)  # for the topic, for the cluster
-_UNKNOWN = (KafkaError, UnsupportedRequest, asyncio.TimeoutError)
 
 
 def there_already(position: Position) -> int:
@@ -74,7 +71,7 @@ async def end_of_epoch(source: Cluster, position: Position) -> int | None:
 
 async def has_a_record_for_each_offset(source: Cluster, key: Key) -> bool:
     """Not where compaction removes records, or where the ends of transactions take offsets; not if nobody tells."""
-    with contextlib.suppress(*_UNKNOWN):
+    with contextlib.suppress(WireError):
         return not await _is_compacted(source, key[0]) and not await _has_transactions(source, key)
     return False
 

@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from kafka.errors import KafkaError
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirrormaker.driver.source_loss import cut_back, end_of_epoch, lost_before, there_already
-from mirrormaker.errors import ClusterError, LedgerError, PartitionError, Unanswered
+from mirrormaker.errors import (
+    OUTAGE,
+    BrokerError,
+    ClusterError,
+    DataError,
+    LedgerError,
+    PartitionError,
+    Unanswered,
+)
 from mirrormaker.model.ledger import unpack
-from mirrormaker.model.numbers import Channel, NumbersBroken
+from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import UNNUMBERED, Cut, Identity, Place, Position
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import CLUSTER_DENIED, denied
-from mirrormaker.wire.client.cluster import Cluster, error_for
+from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
-from mirrormaker.wire.protocol.codec import BadFrame
-from mirrormaker.wire.records.batch import CorruptBatch
 from mirrormaker.worker.interrupts import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
 from mirrormaker.worker.resume import read_back
 
@@ -143,7 +148,7 @@ class StartPositions:
             try:
                 found, _ = await read_back(self.target, cut.topic or known.topic, Channel(known.identity, cut))
                 present += found
-            except (NumbersBroken, CorruptBatch, BadFrame, KafkaError, OSError, asyncio.TimeoutError):
+            except (DataError, *OUTAGE):
                 present = -1
                 break
         if present:
@@ -315,7 +320,7 @@ async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committ
             return found
         try:
             answers = await list_offsets(cluster, wanted, when, read_committed=read_committed)
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+        except OUTAGE as error:
             answers, last = {}, error
         for key, answer in answers.items():
             if isinstance(answer, Exception):
@@ -327,9 +332,7 @@ async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committ
             await asyncio.sleep(0.2)
             await cluster.refresh({topic for topic, _ in wanted})
     topic, partition = min(wanted)
-    unanswered = Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}")
-    unanswered.topic = topic
-    raise unanswered
+    raise Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}", topic)
 
 
 async def new_identity(target: Cluster) -> Identity:
@@ -346,7 +349,7 @@ async def new_identity(target: Cluster) -> Identity:
         last = answer.error_code
         if last == CLUSTER_DENIED:
             raise ClusterError(denied(target.endpoint, "IdempotentWrite", "cluster"))
-        if not getattr(error_for(last), "retriable", False):
-            raise ClusterError(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")
+        if not BrokerError(last).retriable:
+            raise ClusterError(f"{target.endpoint} gives no producer id: {BrokerError(last)}")
         await asyncio.sleep(0.2)
-    raise Unanswered(f"{target.endpoint} gives no producer id: {type(error_for(last)).__name__} ({last})")
+    raise Unanswered(f"{target.endpoint} gives no producer id: {BrokerError(last)}")

@@ -10,9 +10,9 @@ from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
-from mirrormaker.errors import ClusterError, SettingError
+from mirrormaker.errors import BrokerError, ClusterError, SettingError
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
-from mirrormaker.wire.client.cluster import Cluster, Topic, error_for
+from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 
 # What a target topic inherits, so that a backlog is not deleted or refused on arrival.
@@ -167,10 +167,9 @@ async def _create(target: Cluster, topics: list[Topic], settings: dict[str, dict
         elif result.error_code == TOPIC_DENIED:
             raise ClusterError(denied(target.endpoint, "Create", "topic", result.name))
         elif result.error_code != _EXISTS:
-            error = error_for(result.error_code)
             raise ClusterError(
                 f"topic {result.name} cannot be created on {target.endpoint}:"
-                f" {result.error_message or type(error).__name__} ({result.error_code})"
+                f" {BrokerError(result.error_code, result.error_message or '')}"
             )
     return lines
 
@@ -216,10 +215,7 @@ async def _grow(target: Cluster, name: str, count: int) -> None:
         if result.error_code == TOPIC_DENIED:
             raise ClusterError(denied(target.endpoint, "Alter", "topic", name))
         if result.error_code not in (0, 37):  # 37: has as many already
-            error = error_for(result.error_code)
-            raise ClusterError(
-                f"topic {name} cannot be grown on {target.endpoint}: {type(error).__name__} ({result.error_code})"
-            )
+            raise ClusterError(f"topic {name} cannot be grown on {target.endpoint}: {BrokerError(result.error_code)}")
 
 
 async def _wait_for(target: Cluster, topics: list[Topic], counts: dict[str, int]) -> None:

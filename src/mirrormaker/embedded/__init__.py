@@ -2,9 +2,9 @@
 
 from mirrormaker.embedded.broker import Broker
 from mirrormaker.embedded.downloads import jars
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import java
 from mirrormaker.embedded.kafka_cluster import Cluster
 from mirrormaker.embedded.kafka_tools import KafkaTools
+from mirrormaker.errors import EmbeddedError
 
 __all__ = ["Broker", "Cluster", "EmbeddedError", "KafkaTools", "jars", "java"]

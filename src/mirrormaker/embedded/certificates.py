@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import java
+from mirrormaker.errors import EmbeddedError
 
 _VALID = timedelta(days=30)
 

@@ -17,9 +17,9 @@ from rich.text import Text
 
 from mirrormaker.cache import cache_directory
 from mirrormaker.embedded import child_processes
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import java
 from mirrormaker.embedded.releases import artifacts
+from mirrormaker.errors import EmbeddedError
 
 _MARKER = "complete"
 

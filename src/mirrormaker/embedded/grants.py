@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.kafka_cluster import Cluster
+from mirrormaker.errors import EmbeddedError
 
 # Settings of a cluster (KRaft) on which only what is granted is allowed. Whoever comes through the plain listener may do all.
 AUTHORIZER = {

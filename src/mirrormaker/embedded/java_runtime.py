@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.errors import EmbeddedError
 
 OLDEST = 17
 """What Spark 4 (which fetches the jars) and Kafka 4 servers ask for."""

@@ -12,12 +12,12 @@ from types import TracebackType
 
 from mirrormaker.embedded import child_processes, layout, metadata
 from mirrormaker.embedded.broker import Broker
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import QUICK
 from mirrormaker.embedded.kafka_tools import KafkaTools, command
 from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.releases import parse, uses_zookeeper
 from mirrormaker.embedded.server_process import Server
+from mirrormaker.errors import EmbeddedError
 
 NEWEST = "4.3.1"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.downloads import LOG4J, jars
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import java
 from mirrormaker.embedded.releases import parse
+from mirrormaker.errors import EmbeddedError
 
 
 def command(version: str, main_class: str, *args: str, jvm: Sequence[str] = (), log_level: str = "INFO") -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 
 from mirrormaker.embedded import child_processes
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.server_process import Server
+from mirrormaker.errors import EmbeddedError
 
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where Debian has them, and only root's PATH leads

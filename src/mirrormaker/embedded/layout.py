@@ -10,10 +10,10 @@ import uuid
 from pathlib import Path
 
 from mirrormaker.embedded.downloads import jars
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import QUICK
 from mirrormaker.embedded.kafka_tools import KafkaTools
 from mirrormaker.embedded.releases import parse
+from mirrormaker.errors import EmbeddedError
 
 Settings = dict[str, str]
 

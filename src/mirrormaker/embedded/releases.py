@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.errors import EmbeddedError
 
 Version = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mirrormaker.embedded import child_processes
-from mirrormaker.embedded.errors import EmbeddedError
+from mirrormaker.errors import EmbeddedError
 
 _TAIL = 30
 """Lines of a log that an error shows: a Java stack trace with its cause."""

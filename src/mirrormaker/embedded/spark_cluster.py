@@ -10,11 +10,11 @@ from types import TracebackType
 import pyspark
 
 from mirrormaker.embedded import child_processes
-from mirrormaker.embedded.errors import EmbeddedError
 from mirrormaker.embedded.java_runtime import QUICK, java
 from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.process_tree import command, parents
 from mirrormaker.embedded.server_process import Server
+from mirrormaker.errors import EmbeddedError
 from mirrormaker.spark import class_archive, jvm
 
 _START = 60.0

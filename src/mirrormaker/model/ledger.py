@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mirrormaker.errors import LedgerError
+from mirrormaker.errors import BadFrame, LedgerError
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.protocol.codec import BadFrame, Reader, varint
+from mirrormaker.wire.protocol.codec import Reader, varint
 
 MARK = "mirrormaker/1:"
 MAX_METADATA = 4096  # offset.metadata.max.bytes; counted in characters

@@ -21,14 +21,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mirrormaker.errors import NumbersBroken
 from mirrormaker.model.position import Cut, Identity
 
 SEQUENCES = 1 << 31
 MAX_IN_FLIGHT = 5  # what a broker remembers of each producer to recognise duplicates
-
-
-class NumbersBroken(Exception):
-    """The target's log contradicts the numbers: someone else uses them, or records were lost. Never go on by guessing."""
 
 
 class Seen(NamedTuple):

@@ -6,18 +6,13 @@ here those follow that only Kafka knows.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
-from kafka.errors import KafkaError
-
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import OUTAGE, ClusterError
 from mirrormaker.offsets.group_lag import NONE, GroupLag, Key, Row
 from mirrormaker.offsets.group_state import Coordinator
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
-from mirrormaker.wire.protocol.codec import BadFrame
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.zookeeper.ensemble import ZooKeeper
 
@@ -60,7 +55,7 @@ class Checker:
                 if topic not in old.topics | new.topics:
                     raise self._unknown(f"offsets/{topic}/{partition}", f"nothing of topic {topic}")
             return await self._standing(keys, old, new)
-        except (KafkaError, OSError, asyncio.TimeoutError, BadFrame, UnsupportedRequest) as error:
+        except OUTAGE as error:
             raise ClusterError(f"the brokers cannot be asked: {str(error) or type(error).__name__}") from error
 
     def _ask_zookeeper(self) -> Known:

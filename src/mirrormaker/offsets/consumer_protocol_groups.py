@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from mirrormaker.errors import ConnectionLost
 from mirrormaker.offsets.group_lag import Key
 from mirrormaker.wire.protocol.codec import Reader, varint
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost
+from mirrormaker.wire.transport.connection import Connection
 
 API_KEY, VERSION = 69, 0
 

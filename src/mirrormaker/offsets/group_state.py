@@ -13,11 +13,12 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ConsumerProtocolAssignment, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import ClusterError, UnsupportedRequest
+from mirrormaker.kafka_errors import error_code
 from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.offsets.group_lag import Key
-from mirrormaker.wire.client.cluster import Cluster, error_for
-from mirrormaker.wire.transport.connection import Connection, UnsupportedRequest
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.transport.connection import Connection
 
 _WHOLE_GROUP = 2  # the version of OffsetFetch that asks for all that a group has
 _NEWEST = 7  # later ones ask for several groups
@@ -51,7 +52,7 @@ class Coordinator:
         found = {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
         offsets = {key: p.committed_offset for key, p in found.items() if p.committed_offset >= 0 and not p.error_code}
         failed = {key: p.error_code for key, p in found.items() if p.error_code not in (0, _NO_OFFSET)}
-        return offsets, {key: type(error_for(code)).__name__ for key, code in failed.items()}
+        return offsets, {key: error_code(code).name for key, code in failed.items()}
 
     async def owners(self) -> dict[Key, str]:
         """Which member has which partition; nobody has any while the group is sharing them anew."""
@@ -118,7 +119,7 @@ class Coordinator:
 
     def _check(self, code: int) -> None:
         if code:
-            name = type(error_for(code)).__name__
+            name = error_code(code).name
             raise ClusterError(f"group {self.group}: its coordinator cannot be asked: {name} ({code})")
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import struct
 
+from mirrormaker.errors import NotAKeytab
+
 _MAGIC = b"\x05\x02"
-
-
-class NotAKeytab(ValueError):
-    """The bytes are something else."""
 
 
 def principals(keytab: bytes) -> list[str]:

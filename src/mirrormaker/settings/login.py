@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import LoginError, NotAKeytab, SettingError
 from mirrormaker.settings import jaas
-from mirrormaker.settings.keytab import NotAKeytab, principals
+from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.property_file import File
 from mirrormaker.wire.auth.kerberos import gssapi_library
-from mirrormaker.wire.auth.mechanisms import LoginError
 from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl
 
 # As in Kafka's own scripts, and in those of the Hadoop distribution.

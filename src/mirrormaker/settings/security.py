@@ -44,8 +44,9 @@ def idle_security(file: File) -> list[str]:
 
 def _tls(file: File) -> Tls:
     """What cannot work is said now, with the file's name."""
-    from mirrormaker.wire.auth.keystores import StoreError, pem  # only who speaks TLS needs cryptography
-    from mirrormaker.wire.transport.tls import TlsFailed, context
+    from mirrormaker.errors import StoreError, TlsFailed
+    from mirrormaker.wire.auth.keystores import pem
+    from mirrormaker.wire.transport.tls import context
 
     own, trust = _secret(file), _trusted(file)
     try:
@@ -75,7 +76,8 @@ def _identity(own: Secret) -> Tls:
 
 
 def _trusted(file: File) -> list[bytes]:
-    from mirrormaker.wire.auth.keystores import StoreError, trusted
+    from mirrormaker.errors import StoreError
+    from mirrormaker.wire.auth.keystores import trusted
 
     data, name = _content(file, _TRUST, "certificates")
     try:
@@ -85,7 +87,8 @@ def _trusted(file: File) -> list[bytes]:
 
 
 def _secret(file: File) -> Secret | None:
-    from mirrormaker.wire.auth.keystores import StoreError, secret, secret_of_pem
+    from mirrormaker.errors import StoreError
+    from mirrormaker.wire.auth.keystores import secret, secret_of_pem
 
     data, name = _content(file, _KEY, "key")
     if not name:
@@ -119,7 +122,7 @@ def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
 
 
 def _refused(file: File, name: str, error: Exception, passwords: str) -> SettingError:
-    from mirrormaker.wire.auth.keystores import WrongPassword
+    from mirrormaker.errors import WrongPassword
 
     what = name if not name.endswith("location") else f"{name}={file.shown(name)}"
     hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from mirrormaker.console.display import duration
 from mirrormaker.driver.process import java_matcher
 from mirrormaker.driver.topics import Filter, is_plain, python_matcher
+from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.spark import class_archive
 from mirrormaker.spark.session import Engine
 from mirrormaker.verification.comparison import Comparison
-from mirrormaker.verification.plan import CannotTell, Window
-from mirrormaker.verification.survey import OUTSIDE, Survey
+from mirrormaker.verification.plan import Window
+from mirrormaker.verification.survey import Survey
 from mirrormaker.verification.verdict import Verdict
-from mirrormaker.worker.interrupts import describe
 
 # A mirror's Spark never gives up; a comparison that fails should say so.
 _SETTINGS = {
@@ -78,7 +78,7 @@ def verify(
             return Comparison(session, look, other_writers).run(names)
     except CannotTell:
         raise
-    except OUTSIDE as error:
+    except (ClusterError, *OUTAGE) as error:
         raise CannotTell(describe(error)) from error
     except Exception as error:
         if type(error).__module__.startswith(("py4j", "pyspark")):

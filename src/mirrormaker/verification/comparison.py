@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from mirrormaker.errors import CannotTell
 from mirrormaker.verification import naming, record_diff, scan
 from mirrormaker.verification.chunks import Chunk
 from mirrormaker.verification.matching import Matched, matched
-from mirrormaker.verification.plan import EVERYTHING, TARGET, CannotTell, TopicPlan
+from mirrormaker.verification.plan import EVERYTHING, TARGET, TopicPlan
 from mirrormaker.verification.spans import Job, spans
 from mirrormaker.verification.survey import Survey
 from mirrormaker.verification.verdict import TopicResult, Verdict

@@ -10,18 +10,25 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from kafka.errors import KafkaError, NotLeaderForPartitionError, OffsetOutOfRangeError
 
-from mirrormaker.errors import ClusterError
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, raise_for
+from mirrormaker.errors import (
+    OUTAGE,
+    BadFrame,
+    BrokerError,
+    ClusterError,
+    CorruptBatch,
+    DataError,
+    describe,
+    raise_for,
+)
+from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol import fetch
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, CorruptBatch, split
+from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack_some
-from mirrormaker.wire.records.varints import BadVarint, Ints
-from mirrormaker.worker.interrupts import describe
+from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.lanes import committed
 
 T = TypeVar("T")
@@ -82,10 +89,10 @@ class Logs:
                     raise ClusterError(f"{self._name(topic, partition)}: nothing comes for offset {at}")
                 if at < end < stop:
                     ahead = self._run(self._ask(topic, partition, end, stop))
-            except OffsetOutOfRangeError:
-                at = self._run(self._beginning(topic, partition, at))
-                continue
-            except (KafkaError, OSError, BadFrame, asyncio.TimeoutError) as error:
+            except OUTAGE as error:
+                if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
+                    at = self._run(self._beginning(topic, partition, at))
+                    continue
                 ahead = None
                 if time.monotonic() - heard > _PATIENCE:
                     raise ClusterError(f"{self._name(topic, partition)}, offset {at}: {describe(error)}") from error
@@ -108,7 +115,7 @@ class Logs:
             await cluster.refresh([topic])
         leader = cluster.leader(topic, partition)
         if leader is None:
-            raise NotLeaderForPartitionError("it has no leader")
+            raise BrokerError(NOT_LEADER_OR_FOLLOWER, "it has no leader")
         connection = await cluster.connection(leader.leader, "fetch")
         version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
         # Old brokers cut a batch that is larger than the limit, and it would never come.
@@ -146,7 +153,7 @@ class Logs:
         await asyncio.sleep(_PAUSE)
         try:
             await self._cluster.refresh([topic])
-        except (KafkaError, OSError, asyncio.TimeoutError):
+        except OUTAGE:
             self._cluster.topics.pop(topic, None)
 
     def _pieces(
@@ -159,7 +166,7 @@ class Logs:
                     low, high = np.searchsorted(offsets, [start, stop]).tolist()
                     if low < high:
                         yield piece if high - low == len(offsets) else piece.part(slice(low, high))
-        except (CorruptBatch, BadVarint) as error:
+        except DataError as error:
             raise ClusterError(f"{name}: {error}") from error
 
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mirrormaker.errors import MirrorError
-
 TARGET = -1  # the side that is no source
-
-
-class CannotTell(MirrorError):
-    """Something keeps both sides from being compared: neither the same nor different."""
-
-    exit_code = 2
 
 
 class Window(NamedTuple):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from mirrormaker.errors import CannotTell
 from mirrormaker.verification.causes import (
     ARRIVING,
     BEFORE,
@@ -35,7 +36,7 @@ from mirrormaker.verification.causes import (
 from mirrormaker.verification.chunks import Chunk
 from mirrormaker.verification.differences import named
 from mirrormaker.verification.matching import Matched, Pair, behead
-from mirrormaker.verification.plan import TARGET, CannotTell
+from mirrormaker.verification.plan import TARGET
 from mirrormaker.verification.rows import COLUMNS, spans_to_read, task
 from mirrormaker.verification.spans import Job, dealt
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import CannotTell, ClusterError
 from mirrormaker.verification.chunks import SCHEMA, Chunk, Chunker, Line, stitched
-from mirrormaker.verification.plan import CannotTell
 from mirrormaker.verification.spans import Job, Span, dealt, look, opened
 
 _COLUMNS = "span int, number long, checksum long, count long, first long, last long, closed boolean, stamped long, trouble string"

@@ -13,7 +13,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.producer import ProduceRequest
@@ -21,24 +20,20 @@ from kafka.protocol.producer import ProduceRequest
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.start_positions import handled, offsets, topic_id
 from mirrormaker.driver.topics import Filter, Matcher
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
 from mirrormaker.model.ledger import unpack
 from mirrormaker.model.position import Position
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.verification.marks import Marks
-from mirrormaker.verification.plan import EVERYTHING, TARGET, CannotTell, Part, TopicPlan, Window
+from mirrormaker.verification.plan import EVERYTHING, TARGET, Part, TopicPlan, Window
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
-from mirrormaker.wire.protocol.codec import BadFrame
-from mirrormaker.wire.transport.connection import UnsupportedRequest
-from mirrormaker.worker.interrupts import describe
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
 Key = tuple[str, int]
 T = TypeVar("T")
 
-OUTSIDE = (KafkaError, OSError, ClusterError, UnsupportedRequest, BadFrame, asyncio.TimeoutError)
 
 _POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
 _TIMES, _HEADERS = 2, 3  # versions of ProduceRequest: from these on records have timestamps, and headers
@@ -98,7 +93,7 @@ class Survey:
     async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
         try:
             return await self._plans(names)
-        except OUTSIDE as error:
+        except (ClusterError, *OUTAGE) as error:
             raise CannotTell(describe(error)) from error
 
     async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
@@ -228,7 +223,7 @@ class Survey:
                 cluster = self.target if side == TARGET else self.sources[side]
                 keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
                 found[side] = await offsets(cluster, keys, EARLIEST)
-        except OUTSIDE as error:
+        except (ClusterError, *OUTAGE) as error:
             raise CannotTell(describe(error)) from error
 
         def moved(part: Part) -> Part:

@@ -14,16 +14,20 @@ from collections.abc import Coroutine, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafka.errors import KafkaError, TopicAuthorizationFailedError
-
-from mirrormaker.errors import PartitionError
-from mirrormaker.model.numbers import NumbersBroken
+from mirrormaker.errors import (
+    OUTAGE,
+    BrokerError,
+    CorruptBatch,
+    DataError,
+    NumbersBroken,
+    PartitionError,
+    Undeliverable,
+    describe,
+)
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.model.progress import Progress, Unit
 from mirrormaker.wire.client.acls import denied
-from mirrormaker.wire.protocol.codec import BadFrame
-from mirrormaker.wire.records.batch import CorruptBatch
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
 from mirrormaker.worker.intake import Fetched, Intake
@@ -36,8 +40,6 @@ from mirrormaker.worker.interrupts import (
     Released,
     Renumber,
     Split,
-    Undeliverable,
-    describe,
 )
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import NOT_THE_SAME
@@ -240,13 +242,12 @@ class Cursor:
             except Hold:
                 await self._drain()
                 await self._wait_it_out()
-            except TopicAuthorizationFailedError as error:
+            except OUTAGE as error:
                 await self._drain()
-                topic = str(error.args[0] if error.args else self.topic)
-                self.refuse(self.stops(self.offset, denied(self.stream.target.endpoint, "Read", "topic", topic)))
-                return
-            except (KafkaError, OSError, BadFrame, UnsupportedRequest, asyncio.TimeoutError) as error:
-                await self._drain()
+                if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
+                    topic = error.detail or self.topic
+                    self.refuse(self.stops(self.offset, denied(self.stream.target.endpoint, "Read", "topic", topic)))
+                    return
                 failures = 0 if self.offset > started else failures + 1
                 self.counters.retries += 1
                 self.state, self.note = "waiting", describe(error)
@@ -271,7 +272,7 @@ class Cursor:
             if time.monotonic() < self.hold_until:  # under the old numbers something may still be on its way
                 await self._wait_it_out()
             await self._resume()
-        except (KafkaError, OSError, BadFrame, asyncio.TimeoutError, Released, Renumber, NumbersBroken, CorruptBatch):
+        except (DataError, Released, Renumber, *OUTAGE):
             return False
         if not isinstance(error, Undeliverable):
             return True
@@ -398,6 +399,4 @@ class Cursor:
         return Undeliverable(str(self), offset, cause, unit)
 
     def stops(self, offset: int, reason: str, *, final: bool = False) -> PartitionError:
-        error = PartitionError(f"{self} stops at source offset {offset}: {reason}")
-        error.is_final = final
-        return error
+        return PartitionError(f"{self} stops at source offset {offset}: {reason}", final=final)

@@ -7,16 +7,16 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, describe, raise_for
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
-from mirrormaker.wire.client.cluster import error_for, raise_for
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import CorruptBatch, split
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost
+from mirrormaker.wire.records.batch import split
+from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.intake import Fetched
-from mirrormaker.worker.interrupts import OUT_OF_RANGE, TRUNCATED, Renumber, describe
+from mirrormaker.worker.interrupts import OUT_OF_RANGE, TRUNCATED, Renumber
 
 if TYPE_CHECKING:
     from mirrormaker.worker.stream import Stream
@@ -208,7 +208,7 @@ class Fetcher:
                 cursor.stops(cursor.expected, denied(self.stream.source.endpoint, "Read", "topic", cursor.topic))
             )
         else:
-            cursor.note = f"source: {describe(error_for(part.error))}"
+            cursor.note = f"source: {describe(BrokerError(part.error))}"
             cursor.counters.retries += 1
 
     async def _settle(self) -> None:

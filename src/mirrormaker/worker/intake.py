@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirrormaker.errors import DataError
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import (
-    CODEC_MASK,
-    CONTROL,
-    TRANSACTIONAL,
-    Batch,
-    Batches,
-    CorruptBatch,
-    joined,
-    size_of,
-)
+from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_some
-from mirrormaker.wire.records.varints import BadVarint, Ints
+from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.lanes import committed, goes_as_is
 from mirrormaker.worker.outlet import Entry, Outlet
@@ -69,7 +61,7 @@ class Intake:
                     self._take_many(run, aborted)
                 else:
                     self._forward(run, aborted, frame)
-        except (CorruptBatch, BadVarint) as error:
+        except DataError as error:
             cursor.trouble(cursor.stops(cursor.expected, str(error)))
         except Exception as error:  # whatever it is, what was fetched must be fetched again
             cursor.trouble(error)

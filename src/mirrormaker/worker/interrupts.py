@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from kafka.errors import KafkaError
-
-from mirrormaker.errors import PartitionError
-from mirrormaker.model.position import Place
-from mirrormaker.model.progress import Unit
-
 
 class Released(Exception):
     """The desk wants the partition back."""
@@ -19,16 +13,6 @@ class Hold(Exception):
 
 class Split(Exception):
     """The target refused a batch of several records: they go again in smaller ones, until it is clear which is to blame."""
-
-
-class Undeliverable(PartitionError):
-    """The target will never take this record: what happens next is for `--abort.on.send.failure` to say."""
-
-    def __init__(self, name: str, offset: int, cause: str, unit: Unit | None = None) -> None:
-        super().__init__(f"{name}: the record at source offset {offset} cannot be delivered: {cause}")
-        self.offset, self.cause = offset, cause
-        self.unit = unit  # that was sent and refused; None: it was found before that
-        self.place: Place | None = None  # that refused it
 
 
 # Where a partition goes on that needs new numbers.
@@ -46,13 +30,3 @@ class Renumber(Exception):
         super().__init__(reason)
         self.where, self.reason = where, reason
         self.topics = topics  # that a message handler sends to, and that need numbers too
-
-
-def describe(error: BaseException) -> str:
-    """A broker's error in one line: its name, number and words."""
-    if isinstance(error, KafkaError):
-        number = getattr(error, "errno", None)
-        name = type(error).__name__.removesuffix("Error")
-        detail = " ".join(str(a) for a in error.args if a)
-        return f"{name}{f' ({number})' if number is not None else ''}{f': {detail}' if detail else ''}"
-    return str(error) or type(error).__name__

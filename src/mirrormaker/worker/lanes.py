@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from mirrormaker.wire.records.batch import (
-    CODEC_MASK,
-    CONTROL,
-    HEADER,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    Batch,
-    CorruptBatch,
-)
+from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from mirrormaker.wire.records.compression import LZ4, ZSTD
 
 ABORT_MARKER = 0

@@ -7,15 +7,14 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kafka.errors import KafkaError
-
-from mirrormaker.model.numbers import SEQUENCES, Channel, NumbersBroken
+from mirrormaker.errors import BrokerError, NumbersBroken, describe
+from mirrormaker.model.numbers import SEQUENCES, Channel
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.interrupts import FORGOTTEN, Renumber, Split, describe
+from mirrormaker.worker.interrupts import FORGOTTEN, Renumber, Split
 from mirrormaker.worker.resume import Again, Found
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Outlet:
     def refused(self, error: Exception) -> None:
         """The oldest batch under way was not appended, as far as the broker says."""
         entry, cursor = self.sent.popleft(), self.cursor
-        number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
+        number = error.code if isinstance(error, BrokerError) else None
         if number in _NOT_CONFIRMED and not self.channel.in_trouble and not entry.old:
             self.again = Again(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
         entry.drop()

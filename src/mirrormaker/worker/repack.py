@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mirrormaker.errors import DataError, Undeliverable
 from mirrormaker.model.progress import Unit
-from mirrormaker.wire.records.batch import CorruptBatch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.compression import NONE
-from mirrormaker.wire.records.varints import BadVarint, Ints
+from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.handler import Handled
-from mirrormaker.worker.interrupts import SAME_PLACE, Hold, Renumber, Undeliverable
+from mirrormaker.worker.interrupts import SAME_PLACE, Hold, Renumber
 from mirrormaker.worker.lanes import goes_with
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.packing import Packed, by_key, first_too_large, pack_shares, shares
@@ -195,7 +195,7 @@ class Repack:
             try:
                 if turn == cursor.turn:
                     await self._handle(turn, records, end, epoch, codec, size)
-            except (CorruptBatch, BadVarint) as error:
+            except DataError as error:
                 cursor.trouble(cursor.stops(end, str(error)))
             except Exception as error:  # whatever a handler does, it must not end in silence
                 cursor.trouble(error)

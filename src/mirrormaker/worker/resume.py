@@ -7,23 +7,22 @@ import time
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from kafka.errors import (
-    LeaderNotAvailableError,
-    NotEnoughReplicasError,
-    NotLeaderForPartitionError,
-    OffsetOutOfRangeError,
-)
 from kafka.protocol.admin import DescribeProducersRequest
 
-from mirrormaker.model.numbers import Channel, NumbersBroken, Seen
+from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
+from mirrormaker.kafka_errors import (
+    LEADER_NOT_AVAILABLE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+)
+from mirrormaker.model.numbers import Channel, Seen
 from mirrormaker.model.position import Cut, Identity
-from mirrormaker.wire.client.cluster import Cluster, Partition, raise_for
+from mirrormaker.wire.client.cluster import Cluster, Partition
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
 from mirrormaker.wire.protocol import fetch, produce
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 
 _SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
 _SCAN_UNPACKED = 1 << 30  # of the last batch found: our own, so no larger than what was sent
@@ -86,8 +85,8 @@ async def read_back(
                 )  # fmt: skip
                 last = batch
         if not batches:  # or only messages of an older format, which nobody writes any more
-            raise NotLeaderForPartitionError(
-                f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
+            raise BrokerError(
+                NOT_LEADER_OR_FOLLOWER, f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
             )
         start = batches[-1].last_offset + 1
     if beheaded and not seen:
@@ -99,7 +98,9 @@ async def read_last(target: Cluster, topic: str, cut: Cut) -> Found | None:
     """The record right before a cut's offset, which is ours, if it is still there."""
     try:
         batches = await _fetch(target, topic, cut.partition, cut.offset - 1) if cut.offset else []
-    except OffsetOutOfRangeError:
+    except BrokerError as error:
+        if error.code != OFFSET_OUT_OF_RANGE:
+            raise
         return None
     last = next((batch for batch in batches if batch.last_offset == cut.offset - 1), None)
     return _last_record(last) if last is not None else None
@@ -142,7 +143,7 @@ async def _replicated_end(target: Cluster, topic: str, partition: int, again: Ag
         await asyncio.sleep(_POLL)
         if again is not None and time.monotonic() - began > _STUCK:
             await _send_again(target, topic, partition, again)
-            raise NotEnoughReplicasError("what the target holds is not on enough replicas yet")
+            raise BrokerError(NOT_ENOUGH_REPLICAS, "what the target holds is not on enough replicas yet")
     return end
 
 
@@ -160,7 +161,7 @@ async def _send_again(target: Cluster, topic: str, partition: int, again: Again)
 def _leader(target: Cluster, topic: str, partition: int) -> Partition:
     leader = target.leader(topic, partition)
     if leader is None:
-        raise LeaderNotAvailableError(f"{topic}-{partition} has no leader on the target")
+        raise BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader on the target")
     return leader
 
 

@@ -8,12 +8,10 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrormaker.wire.client.cluster import error_for
+from mirrormaker.errors import BadFrame, BrokerError, ConnectionLost, CorruptBatch
 from mirrormaker.wire.protocol import produce
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import CorruptBatch
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost, Part
+from mirrormaker.wire.transport.connection import Connection, Part
 from mirrormaker.worker.outlet import Outlet
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class Sender:
                 try:
                     data = legacy.older(entry.batch, 1 if version >= 2 else 0)
                 except CorruptBatch as error:
-                    outlet.refused(error_for(_CORRUPT, str(error)))
+                    outlet.refused(BrokerError(_CORRUPT, str(error)))
                     continue
             if topic is None:
                 topic = topics[outlet.topic, outlet.target_id] = {}
@@ -121,7 +119,7 @@ class Sender:
             if result is not None and result.error == 0 and result.base_offset >= 0:
                 outlet.acknowledged(result.base_offset)
             elif result is not None and result.error:
-                outlet.refused(error_for(result.error, result.message or ""))
+                outlet.refused(BrokerError(result.error, result.message or ""))
             else:
                 outlet.refused(ConnectionLost(f"broker {self.node} did not answer for {outlet}"))
             if outlet.ready:

@@ -13,20 +13,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from kafka.errors import KafkaError, LeaderNotAvailableError
-
-from mirrormaker.control.control_client import ControlClient, DriverGone
-from mirrormaker.errors import MirrorError, PartitionError
+from mirrormaker.control.control_client import ControlClient
+from mirrormaker.errors import (
+    OUTAGE,
+    BrokerError,
+    DriverGone,
+    MirrorError,
+    PartitionError,
+    Undeliverable,
+    WireError,
+    describe,
+)
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.protocol import produce
-from mirrormaker.wire.transport.connection import UnsupportedRequest
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import load_handler
-from mirrormaker.worker.interrupts import FROM_THE_START, SAME_PLACE, Renumber, Undeliverable, describe
+from mirrormaker.worker.interrupts import FROM_THE_START, SAME_PLACE, Renumber
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.sender import Sender
 from mirrormaker.worker.stream_task import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, StreamTask, now
@@ -213,7 +220,7 @@ class Stream:
                 await self.refresh_target()
                 for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
                     await self._read_limit(topic)
-            except (KafkaError, OSError, asyncio.TimeoutError) as error:
+            except OUTAGE as error:
                 cursor.note = describe(error)
             if not self._knows(cursor):
                 cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
@@ -233,7 +240,7 @@ class Stream:
         elif isinstance(why, Undeliverable):
             end |= {"undeliverable": why.offset, "cause": why.cause, "reason": str(why)}
         elif isinstance(why, PartitionError):
-            end |= {"stopped": True, "reason": str(why), "final": why.is_final}
+            end |= {"stopped": True, "reason": str(why), "final": not why.retriable}
         self._finished.append({**end, **self._figures(cursor)})
         del self.cursors[cursor.topic, cursor.partition]
         self._report_now.set()
@@ -302,7 +309,7 @@ class Stream:
         """The connection to the target partition's leader."""
         leader = self.target.leader(outlet.topic, outlet.partition)
         if leader is None:
-            raise LeaderNotAvailableError(f"{outlet.topic}-{outlet.partition} has no leader on the target")
+            raise BrokerError(LEADER_NOT_AVAILABLE, f"{outlet.topic}-{outlet.partition} has no leader on the target")
         lane = (hash(outlet.topic) + outlet.partition) % self.work.connections
         sender = self._senders.get((leader.leader, lane))
         if sender is None:
@@ -345,7 +352,7 @@ class Stream:
 
     async def _read_limit(self, topic: str) -> None:
         """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
-        with contextlib.suppress(KafkaError, UnsupportedRequest):
+        with contextlib.suppress(WireError):
             for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
                 for setting in result.configs or ():
                     if setting.name == "max.message.bytes" and setting.value:
@@ -366,7 +373,7 @@ class Stream:
         await asyncio.shield(task)
 
     async def _refresh_source(self) -> None:
-        with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+        with contextlib.suppress(*OUTAGE):
             await self.source.refresh({topic for topic, _ in self.cursors})
         self._look_at_topics()
         for cursor in list(self.cursors.values()):
@@ -375,7 +382,7 @@ class Stream:
         await asyncio.sleep(_REFRESH_PAUSE)
 
     async def _refresh_target(self) -> None:
-        with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+        with contextlib.suppress(*OUTAGE):
             await self.target.refresh(self._target_topics())
         self._look_at_topics()
         await asyncio.sleep(_REFRESH_PAUSE)

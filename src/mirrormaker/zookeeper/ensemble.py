@@ -21,7 +21,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
-from mirrormaker.errors import ClusterError, SettingError
+from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
 from mirrormaker.wire.client.cluster import address
 from mirrormaker.zookeeper.registrations import Registration, registration
 
@@ -33,12 +33,6 @@ _PATIENCE = 6.0  # seconds for a connection or an answer: what the old consumer 
 _SILENT = logging.getLogger("mirrormaker.kazoo")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-
-
-class Unreachable(ClusterError):
-    """No ZooKeeper server has answered in time."""
-
-    unknown_host = False  # not one of the names has an address
 
 
 def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
@@ -225,7 +219,7 @@ class ZooKeeper:
         except none:
             return None
         except self._client.handler.timeout_exception as error:
-            raise Unreachable(f"ZooKeeper {self.connect} did not answer within {self.timeout:g} s") from error
+            raise ZooKeeperError(f"ZooKeeper {self.connect} did not answer within {self.timeout:g} s") from error
         except KazooException as error:
             why = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).lower()
             raise ClusterError(f"ZooKeeper {self.connect}: {path}: {why}") from error
@@ -235,9 +229,9 @@ class ZooKeeper:
             f"ZooKeeper {self.connect}: {path} holds {str(value)[:80]!r}, which Kafka does not write there"
         )
 
-    def _unreachable(self, waited: float) -> Unreachable:
+    def _unreachable(self, waited: float) -> ZooKeeperError:
         reasons = "; ".join(f"{address(*server)}: {_reason(*server)}" for server in self._servers)
-        error = Unreachable(f"ZooKeeper {self.connect} cannot be reached within {waited:.1f} s: {reasons}")
+        error = ZooKeeperError(f"ZooKeeper {self.connect} cannot be reached within {waited:.1f} s: {reasons}")
         error.unknown_host = not _has_address(self._servers)
         return error
 

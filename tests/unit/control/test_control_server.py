@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from mirrormaker.control import control_server as desk_module
-from mirrormaker.control.control_client import ControlClient, DriverGone
+from mirrormaker.control.control_client import ControlClient
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver import owned_partition as holding_module
 from mirrormaker.driver import scheduler as roster_module
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Consequences, Scheduler
+from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from mirrormaker.driver.membership import Membership, NotMember
+from mirrormaker.driver.membership import Membership
+from mirrormaker.errors import NotMember
 from mirrormaker.model.assignor import AGAIN
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 

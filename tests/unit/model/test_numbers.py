@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirrormaker.model.numbers import MAX_IN_FLIGHT, SEQUENCES, Channel, NumbersBroken, Seen
+from mirrormaker.errors import NumbersBroken
+from mirrormaker.model.numbers import MAX_IN_FLIGHT, SEQUENCES, Channel, Seen
 from mirrormaker.model.position import Cut, Identity
 
 US, OTHERS = Identity(7, 0), Identity(8, 0)

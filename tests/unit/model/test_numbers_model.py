@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mirrormaker.model.numbers import SEQUENCES, Channel, NumbersBroken, Seen
+from mirrormaker.errors import NumbersBroken
+from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
 from mirrormaker.model.position import Cut, Identity
 
 OURS, THEIRS = Identity(7, 0), Identity(8, 0)

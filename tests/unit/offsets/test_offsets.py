@@ -12,11 +12,11 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment
 from rich.console import Console
 
 from mirrormaker.cli import call
+from mirrormaker.errors import BadFrame
 from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.offsets.group_lag import GroupLag, Pace, Paces, Row
 from mirrormaker.offsets.group_state import assigned
 from mirrormaker.offsets.table import as_json, lines, moving_lines, picture
-from mirrormaker.wire.protocol.codec import BadFrame
 
 SEE = "(see mirrormaker offsets --help)"
 BROKERS = {0: ("127.0.0.1", 9092), 1: ("::1", 9093)}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import NotAKeytab, SettingError
 from mirrormaker.settings import jaas
 from mirrormaker.settings.clients import source_settings
-from mirrormaker.settings.keytab import NotAKeytab, principals
+from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.login import LoginFiles, Named, login_files
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl

@@ -9,21 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaError
 from kafka.protocol.consumer import FetchResponse
 
+from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Undeliverable, describe
 from mirrormaker.model.numbers import Channel, Seen
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic, error_for
+from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
-from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
-from mirrormaker.wire.transport.connection import Answered, ConnectionLost, Part
+from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
-from mirrormaker.worker import interrupts
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
-from mirrormaker.worker.interrupts import Renumber, Undeliverable
+from mirrormaker.worker.interrupts import Renumber
 from mirrormaker.worker.resume import Found
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_task import StreamTask
@@ -488,6 +487,6 @@ def test_an_error_for_a_whole_fetch_is_not_the_end_of_fetching(play: Play, monke
 
 
 def test_an_error_is_one_line_with_its_number() -> None:
-    error: Any = error_for(6, "try elsewhere")
-    assert isinstance(error, KafkaError)
-    assert interrupts.describe(error).endswith("(6): try elsewhere")
+    error: Any = BrokerError(6, "try elsewhere")
+    assert error.code == 6 and error.retriable
+    assert describe(error).endswith("(6): try elsewhere")

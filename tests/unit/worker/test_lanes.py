@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.wire.records.batch import Batch, CorruptBatch
+from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.compression import LZ4, NONE, ZSTD
 from mirrormaker.worker.lanes import committed, goes_as_is
 from tests.support.strategies import ABORT, COMMIT, Record, Written, emptied, marker, write_batch

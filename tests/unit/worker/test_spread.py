@@ -18,6 +18,7 @@ from dataclasses import replace
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
+from mirrormaker.errors import ConnectionLost, Undeliverable
 from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
@@ -25,12 +26,11 @@ from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.records.murmur2 import _one as murmur2
-from mirrormaker.wire.transport.connection import Answered, ConnectionLost, Part
+from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.interrupts import Undeliverable
 from mirrormaker.worker.resume import Found
 from mirrormaker.worker.stream import Stream
 from tests.support.strategies import ProduceAnswer, Record, write_batch

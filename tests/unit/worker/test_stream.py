@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrormaker.control.control_client import DriverGone
+from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
 from mirrormaker.worker import stream as stream_module

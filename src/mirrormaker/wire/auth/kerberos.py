@@ -14,7 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from mirrormaker.wire.auth.mechanisms import Exchange, LoginError
+from mirrormaker.errors import LoginError
+from mirrormaker.wire.auth.mechanisms import Exchange
 from mirrormaker.wire.credentials import Kerberos
 
 NEEDED = (

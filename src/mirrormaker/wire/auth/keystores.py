@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import Certificate, load_der_x509_certificate
 
+from mirrormaker.errors import StoreError, WrongPassword
+
 _JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
 _KEY, _TRUSTED = 1, 2  # kinds of entries
 _DIGEST = 20  # bytes of a SHA-1
@@ -28,14 +30,6 @@ _SUN_PROTECTOR = bytes.fromhex("2b060104012a02110101")  # 1.3.6.1.4.1.42.2.17.1.
 _PEM = re.compile(
     rb"-----BEGIN ([A-Z0-9 ]+)-----\s*((?:[\w-]+: [^\r\n]*\r?\n)*)([A-Za-z0-9+/=\s]*)-----END \1-----", re.ASCII
 )
-
-
-class StoreError(Exception):
-    """Why a store cannot be used; which one is for the caller to say."""
-
-
-class WrongPassword(StoreError):
-    """The store, or the key in it, does not open."""
 
 
 class Secret(NamedTuple):

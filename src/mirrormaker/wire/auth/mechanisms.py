@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Generator
 from typing import Any
 
+from mirrormaker.errors import LoginError
 from mirrormaker.wire.credentials import Client, Password
 
 Exchange = Generator[bytes, bytes, bytes | None]
@@ -38,10 +39,6 @@ class _HereOnly(urllib.request.HTTPRedirectHandler):
 
 _opener = urllib.request.build_opener(_HereOnly)
 _tokens: dict[Client, tuple[str, float]] = {}  # and when to ask for another
-
-
-class LoginError(Exception):
-    """Why we have nothing to log in with, or do not trust what the broker says: one line with the way out."""
 
 
 def plain(login: Password) -> Exchange:

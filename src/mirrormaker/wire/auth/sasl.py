@@ -8,21 +8,14 @@ from functools import partial
 
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from mirrormaker.wire.auth.mechanisms import SCRAM, Exchange, LoginError, oauthbearer, plain, scram
+from mirrormaker.errors import ConnectionLost, LoginError, LoginFailed, NoTicket
+from mirrormaker.wire.auth.mechanisms import SCRAM, Exchange, oauthbearer, plain, scram
 from mirrormaker.wire.credentials import Client, Kerberos, Sasl
-from mirrormaker.wire.transport.connection import AuthenticationFailed, Connection, ConnectionLost
+from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.wire.transport.threads import run_in_thread
 
 _STEP = 4.0  # seconds for a ticket or a token: a KDC that does not answer would take libkrb5 half a minute
 _NOT_ENABLED, _NO_SASL_HERE = 33, 34
-
-
-class LoginFailed(AuthenticationFailed):
-    """We are not let in, or have nothing to show: trying again soon would only get the account locked."""
-
-
-class NoTicket(LoginFailed):
-    """Nothing was sent yet: a connection that is logged in still is."""
 
 
 async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> float | None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka.errors import BrokerResponseError, for_code
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest
 
-from mirrormaker.wire.auth.sasl import LoginFailed, NoTicket, authenticate
+from mirrormaker.errors import AuthenticationFailed, ConnectionLost, LoginFailed, NoTicket
+from mirrormaker.wire.auth.sasl import authenticate
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import old_brokers
-from mirrormaker.wire.transport.connection import CLOSED, AuthenticationFailed, Connection, ConnectionLost, Lease
+from mirrormaker.wire.transport.connection import CLOSED, Connection, Lease
 
 NO_ID = bytes(16)
 _METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versions, since 0.11 and 2.3
@@ -297,14 +297,3 @@ def address(host: str, port: int) -> str:
 
 def _or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
-
-
-def raise_for(code: int, what: str = "") -> None:
-    """Turn a broker's error code into its exception."""
-    if code:
-        raise error_for(code, what)
-
-
-def error_for(code: int, what: str = "") -> BrokerResponseError:
-    kind: type[BrokerResponseError] = for_code(code)
-    return kind(what)

@@ -8,7 +8,9 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from mirrormaker.wire.client.cluster import Cluster, error_for
+from mirrormaker.errors import BrokerError
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
+from mirrormaker.wire.client.cluster import Cluster
 
 LATEST, EARLIEST = -1, -2
 DEBUGGING_REPLICA = -2  # answers with the log end instead of the high watermark
@@ -28,7 +30,7 @@ async def list_offsets(
     for topic, partition in partitions:
         leader = cluster.leader(topic, partition)
         if leader is None:
-            found[topic, partition] = error_for(5, f"{topic}-{partition} has no leader")
+            found[topic, partition] = BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
         else:
             by_leader[leader.leader][topic].append(partition)
     entry, row = ListOffsetsRequest.ListOffsetsTopic, ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
@@ -55,7 +57,7 @@ async def list_offsets(
         for topic_answer in answer.topics:
             for p in topic_answer.partitions:
                 key = (topic_answer.name, p.partition_index)
-                found[key] = error_for(p.error_code) if p.error_code else _offset(p)
+                found[key] = BrokerError(p.error_code) if p.error_code else _offset(p)
     return found
 
 

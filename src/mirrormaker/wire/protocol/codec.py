@@ -5,9 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-
-class BadFrame(Exception):
-    """An answer whose lengths do not add up."""
+from mirrormaker.errors import BadFrame
 
 
 def varint(number: int) -> bytes:

@@ -15,7 +15,8 @@ from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost, HungUp, Silent
+from mirrormaker.errors import ConnectionLost, HungUp, Silent
+from mirrormaker.wire.transport.connection import Connection
 
 Another = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker
 Versions = dict[int, tuple[int, int]]  # of each request, by its key: oldest and newest

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrormaker.errors import BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.batch import CorruptBatch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.varints import Data, Ints
 
@@ -32,7 +32,7 @@ def to_table(records: Records) -> pa.Table:
     """One row for each record."""
     try:
         columns = _columns(records)
-    except varints.BadVarint as error:
+    except BadVarint as error:
         raise CorruptBatch(f"a record is damaged: {error}") from error
     return pa.Table.from_arrays([pa.array(records.offsets), pa.array(records.timestamps), *columns], schema=SCHEMA)
 
@@ -44,7 +44,7 @@ def _columns(records: Records) -> list[Any]:
     _inside(value_size, value, ends)
     count, at = varints.read(data, value + np.maximum(value_size, 0))
     if len(count) and (int(count.min()) < 0 or bool((count > ends - at + 1).any())):
-        raise varints.BadVarint("a record with a bad number of headers")
+        raise BadVarint("a record with a bad number of headers")
     headers = _headers(data, count, at, ends)
     return [slices(data, key, key_size), slices(data, value, value_size), headers]
 
@@ -68,9 +68,9 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
         slots = range(int(edges[record]) + number, int(edges[record + 1]))
         at[record] = _walk_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
     if not np.array_equal(at, ends):
-        raise varints.BadVarint("a record is longer or shorter than what is in it")
+        raise BadVarint("a record is longer or shorter than what is in it")
     if len(key_size) and int(key_size.min()) < 0:
-        raise varints.BadVarint("a header without a key")
+        raise BadVarint("a header without a key")
     try:
         names = slices(data, key, key_size).cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -86,7 +86,7 @@ def _walk_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, 
         for start, length in columns:
             size, at = varints.read_one(raw, at)
             if not -1 <= size <= len(raw) - at:
-                raise varints.BadVarint("a field is longer than its record")
+                raise BadVarint("a field is longer than its record")
             start[slot], length[slot] = at, size
             at += max(size, 0)
     return at
@@ -94,7 +94,7 @@ def _walk_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, 
 
 def _inside(size: Ints, start: Ints, ends: Ints) -> None:
     if len(size) and (int(size.min()) < -1 or bool((np.maximum(size, 0) > ends - start).any())):
-        raise varints.BadVarint("a field is longer than its record")
+        raise BadVarint("a field is longer than its record")
 
 
 def slices(data: Data, starts: Ints, sizes: Ints) -> Any:

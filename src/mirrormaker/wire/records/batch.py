@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.compression import CODECS
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -30,10 +31,6 @@ SMALLEST_MESSAGE = 14  # of format 0, after offset and length
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 SEQUENCES = 1 << 31
-
-
-class CorruptBatch(Exception):
-    """Bytes that are no batch, or not the batch that was written."""
 
 
 class Batch:

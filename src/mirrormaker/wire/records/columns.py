@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrormaker.errors import BadCompression, BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches, CorruptBatch
-from mirrormaker.wire.records.compression import NONE, BadCompression, compress, decompress
+from mirrormaker.wire.records.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches
+from mirrormaker.wire.records.compression import NONE, compress, decompress
 from mirrormaker.wire.records.record_starts import walk
 from mirrormaker.wire.records.varints import Data, Ints
 
@@ -51,7 +52,7 @@ class Records:
         """Where each key starts, and its length; -1 where there is none."""
         try:
             length, start = varints.read(self.data, self.starts)
-        except varints.BadVarint as error:
+        except BadVarint as error:
             raise CorruptBatch(f"a record's key is damaged: {error}") from error
         if len(length) and (int(length.min()) < -1 or bool((np.maximum(length, 0) > self.ends - start).any())):
             raise CorruptBatch("a record's key is longer than the record")
@@ -80,7 +81,7 @@ def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int
         offset, tails = varints.read(data, here)
     except BadCompression as error:
         raise CorruptBatch(f"the batch at offset {batches.first_offset}: {error}") from error
-    except varints.BadVarint as error:
+    except BadVarint as error:
         raise CorruptBatch(
             f"a record in the batches from offset {batches.first_offset} on is damaged: {error}"
         ) from error

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from mirrormaker.errors import BadCompression
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -24,10 +26,6 @@ _LZ4_BLOCK = 64 << 10
 _LZ4_STORED = 1 << 31  # a block that did not get smaller
 _LENGTH, _LITTLE_LENGTH = struct.Struct(">i"), struct.Struct("<I")
 _PRIME_32 = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-
-
-class BadCompression(Exception):
-    """Bytes that do not decompress, or to more than is allowed."""
 
 
 def decompress(codec: int, data: Bytes, limit: int) -> bytes:

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mirrormaker.errors import BadCompression, CorruptBatch
 from mirrormaker.wire.records.arrow import from_columns, slices, to_table
-from mirrormaker.wire.records.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches, CorruptBatch
+from mirrormaker.wire.records.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.columns import unpack as unpack_batches
-from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, BadCompression, compress, decompress, mended_lz4
+from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, compress, decompress, mended_lz4
 from mirrormaker.wire.records.varints import Data, Ints
 
 _SIZE = struct.Struct(">8xi")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mirrormaker.errors import BadVarint
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.varints import Data, Ints
 
@@ -20,7 +21,7 @@ _SMALLEST = 7  # bytes of a record with neither key nor value nor headers
 def walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
     """Where every record begins."""
     if bool((counts * _SMALLEST > ends - starts).any()):
-        raise varints.BadVarint("more records than there is room for")
+        raise BadVarint("more records than there is room for")
     # Often all records of a batch are of one length: that is guessed first, and proved.
     stride = (ends - starts) // np.maximum(counts, 1)
     even = stride * counts == ends - starts
@@ -38,7 +39,7 @@ def _leads_to_the_next(data: Data, at: Ints, stride: Ints) -> npt.NDArray[np.boo
     """Does a record that begins here end where the next one would begin?"""
     try:
         length, after = varints.read(data, at)
-    except varints.BadVarint:
+    except BadVarint:
         return np.zeros(len(at), np.bool_)
     right: npt.NDArray[np.bool_] = (after + length == at + stride) & (after - at <= _LENGTH)
     return right
@@ -78,14 +79,14 @@ def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
         found[first[live] + number] = here
         length, after = varints.read(data, here)
         if bool((length < 0).any()) or bool((after - here > _LENGTH).any()):
-            raise varints.BadVarint("a record with a bad length")
+            raise BadVarint("a record with a bad length")
         at[live] = after + length
         if bool((at[live] > ends[live]).any()):
-            raise varints.BadVarint("a record is longer than its batch")
+            raise BadVarint("a record is longer than its batch")
         number += 1
         live = live[counts[live] > number]
     if not np.array_equal(at, ends):
-        raise varints.BadVarint("a batch is longer than its records")
+        raise BadVarint("a batch is longer than its records")
     return found
 
 
@@ -155,12 +156,12 @@ def _walk_by_steps(data: Data, at: int, end: int, count: int) -> Ints:
                         break
                     shift += 7
                     if shift > 28:
-                        raise varints.BadVarint("a record with a bad length")
+                        raise BadVarint("a record with a bad length")
             if size & 1:
-                raise varints.BadVarint("a record of negative length")
+                raise BadVarint("a record of negative length")
             at += size >> 1
     except IndexError as error:
-        raise varints.BadVarint("a record is longer than its batch") from error
+        raise BadVarint("a record is longer than its batch") from error
     if at != end:
-        raise varints.BadVarint("a batch is longer or shorter than its records")
+        raise BadVarint("a batch is longer or shorter than its records")
     return found

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mirrormaker.errors import BadVarint
+
 Data = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-
-
-class BadVarint(Exception):
-    """A number that does not end where a number must."""
 
 
 def read(data: Data, at: Ints) -> tuple[Ints, Ints]:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from kafka.protocol.api_message import ApiMessage
 
+from mirrormaker.errors import AuthenticationFailed, ConnectionLost, HungUp, Silent, TlsFailed, UnsupportedRequest
 from mirrormaker.wire.credentials import Tls
-from mirrormaker.wire.transport.tls import TlsFailed, TlsLayer
+from mirrormaker.wire.transport.tls import TlsLayer
 
 Part = bytes | bytearray | memoryview
 Lease = Callable[[], bool]
@@ -37,22 +38,6 @@ _READS_IN_A_ROW = 8  # then the other connections get their turn
 CLOSED = "closed the connection"
 _BARE = -1  # in place of a correlation id: a frame that is nothing but a token
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
-
-
-class ConnectionLost(ConnectionError):
-    """The connection ended with requests unanswered: whether they took effect is unknown."""
-
-
-class HungUp(ConnectionLost):
-    """The other side has ended the connection in good order."""
-
-
-class Silent(ConnectionLost):
-    """The other side has not answered in time."""
-
-
-class AuthenticationFailed(ConnectionLost):
-    """One side does not accept the other: the next attempt will fail alike, until someone changes something."""
 
 
 class Connection:
@@ -406,10 +391,6 @@ class Connection:
             return
         _, skip, answered = self._waiting.popleft()
         answered(frame[skip:], None)
-
-
-class UnsupportedRequest(Exception):
-    """The broker is too old, or too new, for a request."""
 
 
 def _reason(error: OSError) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mirrormaker.errors import TlsFailed
 from mirrormaker.wire.credentials import Tls
 
 Part = bytes | bytearray | memoryview
@@ -26,10 +27,6 @@ _RECORD = 16 * 1024  # what TLS encrypts at a time, at most
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _OF_1_3 = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")  # the suites of TLS 1.3
 _IN_THE_CLEAR = "name one that speaks TLS, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
-
-
-class TlsFailed(Exception):
-    """The two sides cannot agree, in words for the user."""
 
 
 class TlsLayer:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.embedded.certificates import Authority, Identity, keytool
+from mirrormaker.errors import StoreError, WrongPassword
 from mirrormaker.wire.auth import keystores
-from mirrormaker.wire.auth.keystores import StoreError, WrongPassword, secret, secret_of_pem, subject, trusted
+from mirrormaker.wire.auth.keystores import secret, secret_of_pem, subject, trusted
 
 STORE, KEY = "store-password", "key-passwörd"
 

@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from mirrormaker.wire.auth.mechanisms import LoginError, oauthbearer, plain, scram
+from mirrormaker.errors import ConnectionLost, LoginError
+from mirrormaker.wire.auth.mechanisms import oauthbearer, plain, scram
 from mirrormaker.wire.credentials import Client, Password
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost
+from mirrormaker.wire.transport.connection import Connection
 from tests.unit.wire.transport.test_connection import connected, correlation_of, frame, hear, run
 
 HUSH = "h0nest-hush"

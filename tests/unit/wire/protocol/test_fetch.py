@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import fetch
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.protocol.fetch import Fetched, Wanted
 from tests.support.strategies import FetchAnswer, as_uuid, fetch_answers, fetch_topics, limits, plain
 

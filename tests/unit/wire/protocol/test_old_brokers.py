@@ -10,9 +10,10 @@ import pytest
 from kafka.protocol.admin import ListGroupsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
+from mirrormaker.errors import ConnectionLost
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol import old_brokers
-from mirrormaker.wire.transport.connection import Connection, ConnectionLost
+from mirrormaker.wire.transport.connection import Connection
 
 PROBE = 0.15
 VERSIONS, GROUPS, METADATA = 18, 16, 3

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import produce
-from mirrormaker.wire.protocol.codec import BadFrame
 from mirrormaker.wire.protocol.produce import Appended
 from tests.support.strategies import ProduceAnswer, Record, as_uuid, produce_answers, produce_topics, write_batch
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.arrow import HEADERS, SCHEMA, from_columns, from_table, to_table
-from mirrormaker.wire.records.batch import Batch, CorruptBatch
+from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.columns import Records, pack
 from tests.support.strategies import Record, offsets, read_records, records
 

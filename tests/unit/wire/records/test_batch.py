@@ -7,7 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from mirrormaker.wire.records.batch import HEADER, Batch, Batches, CorruptBatch, split
+from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records.batch import HEADER, Batch, Batches, split
 from tests.support.strategies import (
     COMMIT,
     GZIP,

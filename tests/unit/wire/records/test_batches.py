@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records.batch import Batch, Batches, split
 from tests.support.strategies import Record, Written, batches, logs, write_batch
 
 FIELDS = (

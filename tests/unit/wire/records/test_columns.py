@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import decode_varint, encode_varint
 
+from mirrormaker.errors import BadVarint, CorruptBatch
 from mirrormaker.wire.records import record_starts as walking
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.arrow import from_table, to_table
-from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import (
     Records,
     pack,
@@ -26,7 +27,7 @@ from mirrormaker.wire.records.columns import (
     unpack_some,
 )
 from mirrormaker.wire.records.record_starts import _walk_abreast, _walk_by_steps, _walk_by_zeros, walk
-from mirrormaker.wire.records.varints import BadVarint, Ints
+from mirrormaker.wire.records.varints import Ints
 from tests.support.strategies import (
     GZIP,
     HEADER,

@@ -17,7 +17,8 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirrormaker.wire.records.compression import CODECS, BadCompression, _xxh32, compress, decompress, mended_lz4
+from mirrormaker.errors import BadCompression
+from mirrormaker.wire.records.compression import CODECS, _xxh32, compress, decompress, mended_lz4
 from tests.support.memory import growth
 from tests.support.strategies import GZIP, LZ4, SNAPPY, ZSTD
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.arrow import to_table
-from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import pack, unpack
 from mirrormaker.wire.records.compression import compress
 from tests.support.memory import growth

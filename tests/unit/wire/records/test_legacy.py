@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from mirrormaker.wire.records.batch import Batch, Batches, CorruptBatch, split
+from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.legacy import last_offset, older, unpack
 from tests.support.memory import growth
 from tests.support.strategies import (

@@ -17,13 +17,8 @@ from hypothesis import strategies as st
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
-from mirrormaker.wire.transport.connection import (
-    AuthenticationFailed,
-    Connection,
-    ConnectionLost,
-    Lease,
-    UnsupportedRequest,
-)
+from mirrormaker.errors import AuthenticationFailed, ConnectionLost, UnsupportedRequest
+from mirrormaker.wire.transport.connection import Connection, Lease
 
 Talk = Callable[[Reader, Writer], Awaitable[None]]
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from mirrormaker.cli import call
 from mirrormaker.embedded.certificates import Authority, Identity
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import AuthenticationFailed, SettingError, TlsFailed
 from mirrormaker.settings.clients import TargetSettings, target_settings
 from mirrormaker.settings.properties import read
 from mirrormaker.wire.auth.keystores import encrypted, pem, secret
 from mirrormaker.wire.credentials import Tls
-from mirrormaker.wire.transport.connection import AuthenticationFailed, Connection
-from mirrormaker.wire.transport.tls import TlsFailed, context, openssl_name
+from mirrormaker.wire.transport.connection import Connection
+from mirrormaker.wire.transport.tls import context, openssl_name
 from tests.unit.wire.transport.test_connection import Talk, echo, hear, run
 
 RECORD = 16 * 1024
