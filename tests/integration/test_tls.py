@@ -18,11 +18,11 @@ from examples import tls_consumer, tls_producer
 from mirrormaker.cli import call
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
-from mirrormaker.driver.topics import Filter, python_matcher
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.certificates import Authority, Identity
 from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
 from mirrormaker.errors import ClusterError, MirrorError
+from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import Parser, add_options, parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import kafka.errors
 import pytest
@@ -14,11 +15,12 @@ from mirrormaker.kafka_errors import CODES, error_code
 # kafka-python calls these retriable or not; Kafka itself, which the table follows, says otherwise.
 _OTHERWISE = {-1, 1, 2, 55, 60, 84, 113}
 
-THEIRS = {
-    kind.errno: kind
-    for _, kind in inspect.getmembers(kafka.errors, inspect.isclass)
-    if issubclass(kind, kafka.errors.BrokerResponseError)
-    and getattr(kind, "errno", 0)
+THEIRS: dict[int, Any] = {
+    getattr(kind, "errno", 0): kind
+    for kind in vars(kafka.errors).values()
+    if isinstance(kind, type)
+    and issubclass(kind, kafka.errors.BrokerResponseError)
+    and getattr(kind, "errno", None)
     and kind.__module__ == "kafka.errors"
 }
 

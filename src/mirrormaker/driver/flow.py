@@ -30,7 +30,7 @@ from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.scheduler import Consequences, Scheduler
 from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.driver.start_positions import Routing, StartPositions
-from mirrormaker.driver.topics import Filter, Matcher, ensure
+from mirrormaker.driver.topics import ensure
 from mirrormaker.driver.undelivered import Undelivered
 from mirrormaker.errors import (
     OUTAGE,
@@ -44,6 +44,7 @@ from mirrormaker.errors import (
 )
 from mirrormaker.model.ledger import rows
 from mirrormaker.model.position import Position
+from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark import job

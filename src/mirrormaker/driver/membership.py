@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,29 +26,33 @@ from kafka.protocol.consumer import (
     JoinGroupResponse,
     LeaveGroupRequest,
     OffsetCommitRequest,
-    OffsetFetchRequest,
     SyncGroupRequest,
 )
-from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
+from mirrormaker.kafka_errors import (
+    FENCED_INSTANCE_ID,
+    GROUP_AUTHORIZATION_FAILED,
+    ILLEGAL_GENERATION,
+    MEMBER_ID_REQUIRED,
+    REBALANCE_IN_PROGRESS,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from mirrormaker.model.assignor import AGAIN, Member, card, read_card, share
 from mirrormaker.settings.clients import SourceSettings
-from mirrormaker.wire.client.acls import GROUP_DENIED, TOPIC_DENIED, denied
+from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.groups import MOVING, GroupCoordinator, by_topic
 from mirrormaker.worker.stream_task import now
 
 Key = tuple[str, int]
 
-_NO_TOPIC, _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR = 3, 14, 15, 16
-_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE, _MEMBER_ID_REQUIRED, _FENCED = 22, 25, 27, 79, 82
-_UNSTABLE = 88  # a transaction on the offsets is about to end
-_ANOTHER_COORDINATOR = {_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR}
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours answers within a heartbeat
 _PAUSE = 0.2  # seconds before asking a coordinator again
 # Before Kafka 2.1 a committed offset is forgotten a day after it was written, unless whoever writes it asks for more.
 _REMEMBERED_MS = 365 * 86_400_000
-_WHOLE_GROUP = 2  # the version of OffsetFetch that asks for all that a group has (Kafka 0.10.2)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Membership:
         self._last_join = ("", -1, "")
         self._broken = False  # since the last seat a generation went by in which others may have had what was ours
         self._heard = -1e9  # when the last request was sent that the coordinator answered as to a member
-        self._coordinator: int | None = None
+        self._coordinator = GroupCoordinator(cluster, settings.group_id)
         self._rejoin = asyncio.Event()
 
     # -- the seat
@@ -124,7 +127,7 @@ class Membership:
             except NotMember:
                 self.joined = False
             except OUTAGE:
-                self._coordinator = None
+                self._coordinator.forget()
                 await asyncio.sleep(_PAUSE)
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -178,7 +181,7 @@ class Membership:
             version=1,
             topics=sorted(self.topics),
             user_data=card(self._weight, before.generation if claimed else -1),
-            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(_by_topic(claimed).items())],
+            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(by_topic(claimed).items())],
         ).encode()
         request = JoinGroupRequest(
             group_id=self.group,
@@ -191,7 +194,7 @@ class Membership:
             reason="",
         )
         answer = await self._while_others_join(request, before.member_id, before.generation)
-        if answer.error_code == _MEMBER_ID_REQUIRED:
+        if answer.error_code == MEMBER_ID_REQUIRED:
             self._member_id = answer.member_id
             raise NotMember
         self._check(answer.error_code, "join", None)
@@ -247,7 +250,7 @@ class Membership:
             member: kind(
                 version=1,
                 assigned_partitions=[
-                    kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(_by_topic(keys).items())
+                    kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(by_topic(keys).items())
                 ],
                 user_data=AGAIN,
             ).encode()
@@ -265,7 +268,7 @@ class Membership:
             group_id=self.group, generation_id=generation, member_id=member, group_instance_id=self.instance_id
         )
         answer = await self._ask(request, timeout=self.settings.session_timeout_ms / 3000)
-        if answer.error_code in (0, _REBALANCE):
+        if answer.error_code in (0, REBALANCE_IN_PROGRESS):
             self._heard = max(asked, self._heard)
         return int(answer.error_code)
 
@@ -310,117 +313,63 @@ class Membership:
         answer = await self._ask(request, newest=8)
         for topic_answer in answer.topics:
             for p in topic_answer.partitions:
-                if p.error_code == _NO_TOPIC and not must_exist:
+                if p.error_code == UNKNOWN_TOPIC_OR_PARTITION and not must_exist:
                     continue  # the topic was deleted meanwhile: there is nothing to remember
-                if p.error_code == TOPIC_DENIED:
+                if p.error_code == TOPIC_AUTHORIZATION_FAILED:
                     raise ClusterError(denied(self.cluster.endpoint, "Read", "topic", topic_answer.name))
                 self._check(p.error_code, f"commit of {topic_answer.name}-{p.partition_index}", seat)
 
     async def committed(self) -> dict[Key, tuple[int, str]]:
-        """All that the group has committed: offset and metadata of each partition."""
-        while True:
-            topics = await self._topics_to_ask_for()
-            answer = await self._ask(
-                OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=True), newest=7
-            )
-            codes = {answer.error_code or 0} | {p.error_code for t in answer.topics for p in t.partitions}
-            if topics is not None and _NO_TOPIC in codes:
-                # A coordinator of that time that has just come up: it may have offsets, and does not know its topics yet.
-                await asyncio.sleep(_PAUSE)
-                await self.cluster.refresh()
-                continue
-            if codes & _ANOTHER_COORDINATOR or _UNSTABLE in codes:
-                self._coordinator = None
-                await asyncio.sleep(_PAUSE)
-                continue
-            self._check(max(codes, default=0), "reading committed offsets", None)
-            return {
-                (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
-                for t in answer.topics
-                for p in t.partitions
-                if p.committed_offset >= 0
-            }
+        """Return everything that the group has committed: offset and metadata of each partition."""
+        try:
+            return await self._coordinator.committed(self._partitions_to_name)
+        except BrokerError as error:
+            self._check(error.code, "reading committed offsets", None)
+            raise
 
-    async def _topics_to_ask_for(self) -> list[Any] | None:
-        """All, or before 0.10.2 the chosen ones by name."""
-        if self._coordinator is None:
-            await self._find_coordinator()
-        assert self._coordinator is not None
-        connection = await self.cluster.connection(self._coordinator)
-        if connection.best_version(OffsetFetchRequest) >= _WHOLE_GROUP:
-            return None
-        row, known = OffsetFetchRequest.OffsetFetchRequestTopic, self.cluster.topics
+    def _partitions_to_name(self) -> set[Key]:
+        known = self.cluster.topics
         chosen = {(name, p) for name in self.topics if name in known for p in known[name].partitions}
-        ours = {key for key in self.seat.assigned if key[0] in known}
-        return [row(name=name, partition_indexes=found) for name, found in _by_topic(chosen | ours).items()]
+        return chosen | {key for key in self.seat.assigned if key[0] in known}
 
     # -- the coordinator
 
     async def _ask(
-        self,
-        request: ApiMessage,
-        *,
-        lane: str = "control",
-        timeout: float | None = None,
-        newest: int | None = None,
+        self, request: ApiMessage, *, lane: str = "control", timeout: float | None = None, newest: int | None = None
     ) -> Any:
-        if self._coordinator is None:
-            await self._find_coordinator()
         try:
-            answer = await self.cluster.ask(request, self._coordinator, lane=lane, timeout=timeout, newest=newest)
-        except OSError:
-            self._coordinator = None
+            return await self._coordinator.ask(request, lane=lane, timeout=timeout, newest=newest)
+        except BrokerError as error:
+            self._check(error.code, error.detail, None)
             raise
-        return answer
-
-    async def _find_coordinator(self) -> None:
-        deadline = time.monotonic() + 30
-        while True:
-            answer = await self.cluster.ask(FindCoordinatorRequest(key=self.group, key_type=0), newest=3)
-            if answer.error_code == 0:
-                self.cluster.brokers.setdefault(answer.node_id, (answer.host, answer.port))
-                self._coordinator = answer.node_id
-                return
-            if answer.error_code == GROUP_DENIED:
-                self._check(GROUP_DENIED, "", None)
-            if answer.error_code not in _ANOTHER_COORDINATOR or time.monotonic() > deadline:
-                raise BrokerError(answer.error_code, f"looking for the coordinator of group {self.group}")
-            await asyncio.sleep(_PAUSE)
 
     def _check(self, code: int, what: str, seat: Seat | None) -> None:
         """Raise what an answer means. One to a seat that has been replaced since says nothing of the present one."""
         if code == 0:
             return
-        if code in _ANOTHER_COORDINATOR:
-            self._coordinator = None
+        if code in MOVING:
+            self._coordinator.forget()
             raise BrokerError(code, what)
-        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCE):
+        if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS):
             if seat is None or (self.joined and seat is self.seat):
-                if code == _UNKNOWN_MEMBER:
+                if code == UNKNOWN_MEMBER_ID:
                     self._member_id = ""
-                if code != _REBALANCE:
+                if code != REBALANCE_IN_PROGRESS:
                     self._heard = -1e9
                 self._rejoin.set()
             raise NotMember
-        if code == _FENCED:
+        if code == FENCED_INSTANCE_ID:
             self._heard = -1e9
             raise FencedError(
                 f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"
                 " give each process its own, or leave it out"
             )
-        if code == GROUP_DENIED:
+        if code == GROUP_AUTHORIZATION_FAILED:
             raise ClusterError(denied(self.cluster.endpoint, "Read", "group", self.group))
         error = BrokerError(code, what)
         if error.retriable:
             raise error
         raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {error}")
-
-
-def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(keys):
-        found[topic].append(partition)
-    return found
 
 
 def _member(metadata: bytes) -> Member:

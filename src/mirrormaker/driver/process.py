@@ -19,7 +19,6 @@ from mirrormaker.console.display import Display, Totals, duration
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.observer import look
-from mirrormaker.driver.topics import Filter, Matcher, is_plain, python_matcher
 from mirrormaker.errors import (
     OUTAGE,
     AbortError,
@@ -28,8 +27,10 @@ from mirrormaker.errors import (
     SettingError,
     describe,
 )
+from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
+from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.jvm import first_line
 from mirrormaker.spark.session import Engine
 from mirrormaker.status.counts import Counts
@@ -404,26 +405,6 @@ class Mirror:
         shutil.rmtree(self.directory, ignore_errors=True)
         for slot in self._slots:
             slot.close()
-
-
-def java_matcher(jvm: Any, pattern: str) -> Matcher:
-    """java.util.regex itself decides, so that a pattern means what it meant to the original."""
-    try:
-        compiled = jvm.java.util.regex.Pattern.compile(pattern)
-    except Exception as error:
-        reason = str(getattr(error, "java_exception", error)).splitlines()[0].split(": ", 1)[-1]
-        raise SettingError(f"{pattern} is not a Java regular expression: {reason}") from error
-    known: dict[str, bool] = {}
-
-    def judge(name: str) -> bool:
-        if name not in known:
-            try:
-                known[name] = bool(compiled.matcher(name).matches())
-            except Exception as error:
-                raise ConnectionError(f"the JVM does not answer: {first_line(error)}") from error
-        return known[name]
-
-    return judge
 
 
 def _driver_host() -> str:

@@ -33,7 +33,7 @@ class SoleMember(Membership):
                 await self._look_for_others()
                 await self._wait_a_heartbeat()
             except OUTAGE:
-                self._coordinator = None
+                self._coordinator.forget()
                 await asyncio.sleep(self.settings.heartbeat_interval_ms / 1000)
 
     def _take_all(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from zlib import crc32
 
 from kafka.protocol.producer import InitProducerIdRequest
 
@@ -19,13 +18,14 @@ from mirrormaker.errors import (
     PartitionError,
     Unanswered,
 )
+from mirrormaker.model.fingerprint import fingerprint_of
 from mirrormaker.model.ledger import unpack
 from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import UNNUMBERED, Cut, Identity, Place, Position
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import CLUSTER_DENIED, denied
-from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.client.cluster import Cluster, topic_id
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
 from mirrormaker.worker.interrupts import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
 from mirrormaker.worker.resume import read_back
 
@@ -78,7 +78,7 @@ class StartPositions:
         if not by_key and handler is None:
             return int(committed)
         partitions = len(self.target.topics[topic].partitions) if by_key else 0
-        return _fingerprint(committed, partitions, self.routing.partition_by, handler)
+        return fingerprint_of(committed, partitions, self.routing.partition_by, handler)
 
     async def positions(
         self, keys: Iterable[Key], committed: dict[Key, tuple[int, str]], first_start: bool
@@ -176,13 +176,15 @@ class StartPositions:
                 " auto.offset.reset=none forbids to choose one; set it to earliest or latest"
             )
         when = LATEST if first_start and reset == "latest" else EARLIEST
-        starts = await offsets(self.source, unknown, when, self.settings.read_committed)
+        starts = await wait_for_offsets(self.source, unknown, when, self.settings.read_committed)
         for name in others:
             await self._find(name)
         by_key = {topic: self.by_key(topic) for topic, _ in wanted}
         places = {key: self._places(key, by_key[key[0]], others) for key in wanted}
         # Not the log end: what is not replicated may vanish, and our first record would then lie before the cut.
-        ends = await offsets(self.target, {(t or key[0], p) for key, found in places.items() for t, p in found}, LATEST)
+        ends = await wait_for_offsets(
+            self.target, {(t or key[0], p) for key, found in places.items() for t, p in found}, LATEST
+        )
         slots = asyncio.Semaphore(_AT_ONCE)
         numbered = await self.target.knows(InitProducerIdRequest)
 
@@ -264,12 +266,12 @@ class StartPositions:
     async def _where(self, position: Position, where: int, reason: str) -> tuple[int, int, str]:
         """The source offset at which a partition goes on, records from there on that are there, and what was lost before."""
         key = position.key
-        start = (await offsets(self.source, [key], EARLIEST))[key]
+        start = (await wait_for_offsets(self.source, [key], EARLIEST))[key]
         if where == FROM_THE_START:
             return start, 0, ""
         if where in (SAME_PLACE, FORGOTTEN):
             return position.offset, 0, ""
-        end = (await offsets(self.source, [key], LATEST))[key]
+        end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + there_already(position)
         agreed = await end_of_epoch(self.source, position)
         # Behind the position another leader may have gone on in the same way: what is there will be compared.
@@ -288,51 +290,9 @@ class StartPositions:
         return at, 0, await lost_before(self.source, position, at)
 
 
-def _fingerprint(
-    committed: bool, partitions: int, partition_by: str | None, handler: tuple[str, str | None] | None
-) -> int:
-    return crc32(repr((committed, partitions, partition_by, handler)).encode()) | 2
-
-
-def handled(position: Position) -> bool:
-    """Was it made by a mirror with a message handler?"""
-    count = position.target_partitions
-    by_key = {_fingerprint(committed, count, by, None) for committed in (False, True) for by in (None, "key")}
-    return position.fingerprint not in (0, 1) and position.fingerprint not in by_key
-
-
 def _still_ahead(new: Cut, old: Cut) -> Cut:
     """Its offset stays right behind the last record that is there: that one will be compared with the source's."""
     return new._replace(ahead=old.ahead, offset=old.offset) if old.ahead else new
-
-
-def topic_id(cluster: Cluster, name: str) -> str:
-    topic = cluster.topics.get(name)
-    return topic.id.hex() if topic and any(topic.id) else ""
-
-
-async def offsets(cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False) -> dict[Key, int]:
-    """As list_offsets, but patient: leaders move, and every partition is needed."""
-    wanted, found = set(keys), dict[Key, int]()
-    last: Exception | None = None
-    for _ in range(_RETRIES):
-        if not wanted:
-            return found
-        try:
-            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed)
-        except OUTAGE as error:
-            answers, last = {}, error
-        for key, answer in answers.items():
-            if isinstance(answer, Exception):
-                last = answer
-            else:
-                found[key] = answer
-                wanted.discard(key)
-        if wanted:
-            await asyncio.sleep(0.2)
-            await cluster.refresh({topic for topic, _ in wanted})
-    topic, partition = min(wanted)
-    raise Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}", topic)
 
 
 async def new_identity(target: Cluster) -> Identity:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
-from mirrormaker.errors import BrokerError, ClusterError, SettingError
+from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
 from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
@@ -22,61 +21,8 @@ INHERITED = (
 )  # fmt: skip
 _SET_ON_TOPIC, _NOT_TOLD = 1, -1
 _EXISTS, _BAD_SETTING, _NOT_CONTROLLER = 36, 40, 41
-_INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
-Matcher = Callable[[str], bool]
 Elsewhere = Callable[[list[str]], Awaitable[dict[str, dict[str, str]]]]
-
-
-def normalised(raw: str) -> str:
-    """What every MirrorMaker did to a list of topics before compiling it."""
-    text = raw.strip("".join(map(chr, range(33)))).replace(",", "|").replace(" ", "")
-    return re.sub(r"[\"']+$", "", re.sub(r"^[\"']+", "", text))
-
-
-def is_plain(pattern: str) -> bool:
-    """A list of names: Java's and Python's ideas of it are the same, and no JVM has to be asked."""
-    return re.fullmatch(r"[\w.|-]+|\.\*", pattern, re.ASCII) is not None
-
-
-@dataclass(frozen=True)
-class Filter:
-    """The user's choice of topics."""
-
-    pattern: str
-    exclude: bool
-
-    @classmethod
-    def of(cls, include: str | None, exclude: str | None) -> Filter:
-        raw = include if include is not None else exclude or ""
-        pattern = normalised(raw)
-        if not pattern:
-            option = "--whitelist" if include is not None else "--blacklist"
-            raise SettingError(f"{option} {raw!r}: this matches no topic; name at least one")
-        return cls(pattern, include is None)
-
-    @property
-    def names(self) -> list[str]:
-        """Topics that are named one by one."""
-        named = re.fullmatch(r"[\w.|-]+", self.pattern, re.ASCII) and not self.exclude
-        return [name for name in self.pattern.split("|") if name] if named else []
-
-    def chosen(self, topics: Iterable[Topic], judge: Matcher) -> list[Topic]:
-        """Internal topics never: their records mean something to one cluster only."""
-        return [t for t in topics if not _is_internal(t) and judge(t.name) is not self.exclude]
-
-    def left_out(self, topics: Iterable[Topic], judge: Matcher) -> list[str]:
-        """Internal topics that the pattern would have chosen."""
-        return sorted(t.name for t in topics if _is_internal(t) and judge(t.name) is not self.exclude)
-
-
-def _is_internal(topic: Topic) -> bool:
-    return topic.internal or _INTERNAL.fullmatch(topic.name) is not None
-
-
-def python_matcher(pattern: str) -> Matcher:
-    compiled = re.compile(pattern, re.ASCII)
-    return lambda name: compiled.fullmatch(name) is not None
 
 
 async def ensure(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mirrormaker.errors import OUTAGE, ClusterError
 from mirrormaker.offsets.group_lag import NONE, GroupLag, Key, Row
-from mirrormaker.offsets.group_state import Coordinator
+from mirrormaker.offsets.group_state import GroupState
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from mirrormaker.wire.transport.threads import run_in_thread
@@ -36,7 +36,7 @@ class Checker:
     ) -> None:
         """No `topics`: all that the group has."""
         self.cluster, self.zookeeper, self.group, self.topics = cluster, zookeeper, group, topics
-        self._coordinator = Coordinator(cluster, group, backoff)
+        self._coordinator = GroupState(cluster, group, backoff)
 
     async def look(self) -> GroupLag:
         """Where the group stands now."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from mirrormaker.console.display import duration
-from mirrormaker.driver.process import java_matcher
-from mirrormaker.driver.topics import Filter, is_plain, python_matcher
 from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
+from mirrormaker.model.topic_filter import Filter, is_plain, python_matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.spark import class_archive
+from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.session import Engine
 from mirrormaker.verification.comparison import Comparison
 from mirrormaker.verification.plan import Window

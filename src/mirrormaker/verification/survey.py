@@ -17,18 +17,18 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.producer import ProduceRequest
 
-from mirrormaker.driver.membership import Membership
-from mirrormaker.driver.start_positions import handled, offsets, topic_id
-from mirrormaker.driver.topics import Filter, Matcher
 from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
+from mirrormaker.model.fingerprint import used_handler
 from mirrormaker.model.ledger import unpack
 from mirrormaker.model.position import Position
+from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.verification.marks import Marks
 from mirrormaker.verification.plan import EVERYTHING, TARGET, Part, TopicPlan, Window
-from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster import Cluster, Endpoint, topic_id
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
+from mirrormaker.wire.client.groups import GroupCoordinator
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
 Key = tuple[str, int]
@@ -138,9 +138,8 @@ class Survey:
         self, cluster: Cluster, settings: SourceSettings, names: set[str]
     ) -> dict[Key, tuple[int, str]]:
         """What the group has committed to Kafka; else what an old consumer has left in ZooKeeper."""
-        group = Membership(cluster, settings, None, 1, list)
-        group.topics = frozenset(names)
-        committed = await group.committed()
+        known = {(name, p) for name in names if name in cluster.topics for p in cluster.topics[name].partitions}
+        committed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: known)
         if not committed and settings.zookeeper:
             old = await ZooKeeperLookup.of(settings).group(settings.group_id)
             return {key: (offset, "") for key, offset in old.offsets.items()}
@@ -148,11 +147,11 @@ class Survey:
 
     async def _parts(self, side: int, cluster: Cluster, names: Sequence[str], committed: bool) -> dict[Key, Part]:
         keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
-        starts = await offsets(cluster, keys, EARLIEST)
+        starts = await wait_for_offsets(cluster, keys, EARLIEST)
         since = {}
         if self.window.since is not None and await _finds_times(cluster):
-            since = await offsets(cluster, keys, self.window.since, committed)
-        ends = await offsets(cluster, keys, LATEST, committed)
+            since = await wait_for_offsets(cluster, keys, self.window.since, committed)
+        ends = await wait_for_offsets(cluster, keys, LATEST, committed)
         return {
             key: Part(side, *key, starts[key], _first(starts[key], since.get(key, 0), ends[key]), ends[key], ends[key])
             for key in keys
@@ -176,7 +175,7 @@ class Survey:
             places = [t.partition for t in targets] if part.side in by_key else [part.partition]
             known = positions[part.side].get((name, part.partition))
             placed.append(marks.note(part, places, known))
-            if known and known[1] and handled(known[1]):
+            if known and known[1] and used_handler(known[1]):
                 notes.append("mirrored with a message handler: records that it changed are different")
         for side, settings in enumerate(self.settings):
             mine = [part for part in sources if part.side == side]
@@ -222,7 +221,7 @@ class Survey:
             for side in {part.side for part in (*plan.sources, *plan.targets)}:
                 cluster = self.target if side == TARGET else self.sources[side]
                 keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
-                found[side] = await offsets(cluster, keys, EARLIEST)
+                found[side] = await wait_for_offsets(cluster, keys, EARLIEST)
         except (ClusterError, *OUTAGE) as error:
             raise CannotTell(describe(error)) from error
 

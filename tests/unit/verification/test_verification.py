@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mirrormaker import reading
 from mirrormaker.cli import call
-from mirrormaker.driver import start_positions
 from mirrormaker.errors import ClusterError
+from mirrormaker.model import fingerprint
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.verification.chunks import Chunk, Chunker, Line, stitched
 from mirrormaker.verification.hashing import Hashes, contents, spans
@@ -234,8 +234,8 @@ def test_a_position_tells_whether_a_message_handler_was_at_work(
 ) -> None:
     _, known = position(60, 65)
     partitions = 1 if by_key else 0
-    number = 1 if not by_key and handler is None else start_positions._fingerprint(True, partitions, None, handler)
-    assert start_positions.handled(replace(known, fingerprint=number, by_key=by_key)) is expected
+    number = 1 if not by_key and handler is None else fingerprint.fingerprint_of(True, partitions, None, handler)
+    assert fingerprint.used_handler(replace(known, fingerprint=number, by_key=by_key)) is expected
 
 
 # -- the verdict

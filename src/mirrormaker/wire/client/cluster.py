@@ -297,3 +297,9 @@ def address(host: str, port: int) -> str:
 
 def _or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
+
+
+def topic_id(cluster: Cluster, name: str) -> str:
+    """Return a topic's id in hexadecimal; empty if the cluster has none (before Kafka 2.8)."""
+    topic = cluster.topics.get(name)
+    return topic.id.hex() if topic and any(topic.id) else ""

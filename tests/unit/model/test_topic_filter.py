@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.driver.topics import Filter, is_plain, normalised, python_matcher
 from mirrormaker.errors import SettingError
+from mirrormaker.model.topic_filter import Filter, is_plain, normalised, python_matcher
 from mirrormaker.wire.client.cluster import Partition, Topic
 
 
