@@ -25,7 +25,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         print(f"assigned: {sorted(assigned)}")
 
 
-def main(bootstrap: str, trusted: str | None = None, client: str | None = None, idle_ms: float = float("inf")) -> None:
+def main(
+    bootstrap: str, trusted: str | None = None, client: str | None = None, *, idle_ms: float = float("inf")
+) -> None:
     """Read until Ctrl+C, or until nothing has come for `idle_ms`."""
     tls: dict[str, Any] = {}
     if trusted is not None:

@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 TOPIC = "test-topic"
 
 
-def main(bootstrap: str, trusted: str | None = None, client: str | None = None, count: int = 100) -> None:
+def main(bootstrap: str, trusted: str | None = None, client: str | None = None, *, count: int = 100) -> None:
     """Write the records, and wait until all of them have arrived."""
     tls: dict[str, Any] = {}
     if trusted is not None:
