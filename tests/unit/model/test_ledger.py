@@ -138,6 +138,41 @@ FIRST_RELEASE = (
 )
 
 
+SPREAD = replace(
+    SAMPLE,
+    leader_epoch=-1,
+    target_topic_id="",
+    cuts=(
+        Cut(0, 7, 1 << 33),
+        Cut(3, 2**31 - 1, 5000, "", 12),
+        Cut(1, 0, 0, "orders-eu"),
+        Cut(2, 40, 41, "orders-eu", 3),
+    ),
+)
+WITHOUT_IDS = replace(SAMPLE, identity=Identity(-1, 0), topic_id="", target_topic_id="", target_cluster="")
+
+
+@pytest.mark.parametrize(
+    ("position", "metadata"),
+    [
+        (
+            SAMPLE,
+            "mirrormaker/1:䀀踀丠䠛嚰晊儓抧鑊꺜醍割镤ꧨ镌暵䰖䀀耀䞇伏帞簼롸냰ꇡ菃롿냰ꇡ菃䞇伏帞簼桸䀀䀀耀䤳䀀䀀䀀䀈䀀䀠",
+        ),
+        (
+            SPREAD,
+            "mirrormaker/1:䌃䈘䀈腈䀢䀀䁀突浥ꓦ冕뮓傖ꀀꈉ뾃뿿䟿䂀䀸瀠設卌朢詅岨䷝늣ꐤꢪ賓疪噍䀘䀀䀀䀀䀀䀀䀀䀀䀀䀀렀냰ꇡ菃䞇伏帞簼롸뿰뿿䀿玀䀒䀀䀀䠀䀀怀",
+        ),
+        (WITHOUT_IDS, "mirrormaker/1:䀀踀丠䠛耀䀁䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀅䀀䀀뿸뿿뿿뿿䃿䀀䈀"),
+    ],
+    ids=["one target partition", "several topics and records ahead", "an old target"],
+)
+def test_an_entry_is_written_as_it_always_was(position: Position, metadata: str) -> None:
+    """Frozen: an older process in the same group reads what this one writes."""
+    assert pack(position) == metadata
+    assert read(position, metadata) == position
+
+
 def test_a_commit_has_one_row_per_partition_grouped_by_topic() -> None:
     other = replace(SAMPLE, topic="payments", partition=0, offset=7)
     found = rows([SAMPLE, other, replace(SAMPLE, partition=4)])
