@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.errors import OUTAGE, ClusterError, PartitionError, Unanswered
-from mirrormaker.model.ledger import fits, rows, unpack
+from mirrormaker.model.ledger import check_fits, rows, unpack
 from mirrormaker.model.position import Identity, Position
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 
@@ -48,7 +48,7 @@ class Acquisition:
             return set()
         old, new = found
         for position in [*old, *new]:
-            fits(position)  # or the mirror ends with its name: such a topic should not be chosen
+            check_fits(position)  # or the mirror ends with its name: such a topic should not be chosen
         await self.flow.patiently(lambda: self._commit_first(new))
         await self._see_what_is_gone(old)
         for clean, positions in ((False, old), (True, new)):

@@ -40,7 +40,7 @@ from mirrormaker.kafka_errors import (
     UNKNOWN_MEMBER_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from mirrormaker.model.assignor import AGAIN, Member, card, read_card, share
+from mirrormaker.model.assignor import REJOIN, Member, assign, decode_user_data, encode_user_data
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -180,7 +180,7 @@ class Membership:
         subscription = ConsumerProtocolSubscription(
             version=1,
             topics=sorted(self.topics),
-            user_data=card(self._weight, before.generation if claimed else -1),
+            user_data=encode_user_data(self._weight, before.generation if claimed else -1),
             owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(by_topic(claimed).items())],
         ).encode()
         request = JoinGroupRequest(
@@ -219,7 +219,7 @@ class Membership:
         self._check(sync.error_code, "sync", None)
         share = ConsumerProtocolAssignment.decode(bytes(sync.assignment)) if sync.assignment else None
         assigned = frozenset((t.topic, p) for t in (share.assigned_partitions if share else ()) for p in t.partitions)
-        two_rounds = share is not None and share.user_data == AGAIN
+        two_rounds = share is not None and share.user_data == REJOIN
         self.seat = Seat(member, generation, assigned, claimed, two_rounds, answer.leader)
         self._heard = max(asked, self._heard)
         self.joined = True
@@ -252,9 +252,9 @@ class Membership:
                 assigned_partitions=[
                     kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(by_topic(keys).items())
                 ],
-                user_data=AGAIN,
+                user_data=REJOIN,
             ).encode()
-            for member, keys in share(members, counts).items()
+            for member, keys in assign(members, counts).items()
         }
 
     async def _heartbeat(self) -> None:
@@ -374,6 +374,6 @@ class Membership:
 
 def _member(metadata: bytes) -> Member:
     subscription = ConsumerProtocolSubscription.decode(metadata)
-    streams, generation = read_card(bytes(subscription.user_data or b""))
+    streams, generation = decode_user_data(bytes(subscription.user_data or b""))
     held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
     return Member(frozenset(subscription.topics), streams, held, generation)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.errors import AbortError, MirrorError, PartitionError
-from mirrormaker.model.ledger import fits, rows
+from mirrormaker.model.ledger import check_fits, rows
 from mirrormaker.model.position import Position
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.worker.interrupts import RestartAt
 
 if TYPE_CHECKING:
     from mirrormaker.driver.flow import Flow
@@ -38,7 +38,7 @@ class Renumbering:
             return
         flow.say(f"{reason} (written to {file.path})")
         why = f"the record at offset {offset} was given up"
-        flow.start(self._renumber(holding, SAME_PLACE, why, [], offset + 1))
+        flow.start(self._renumber(holding, RestartAt.SAME_PLACE, why, [], offset + 1))
 
     def needed(self, holding: OwnedPartition, where: int, reason: str, topics: list[str]) -> None:
         self.flow.start(self._renumber(holding, where, reason, topics))
@@ -66,7 +66,7 @@ class Renumbering:
                         flow.scheduler.recall(holding)
                     elif holding.is_even:
                         holding.busy = True
-                        self.needed(holding, SAME_PLACE, holding.renumber, [])
+                        self.needed(holding, RestartAt.SAME_PLACE, holding.renumber, [])
 
     def was_equal(self, position: Position) -> bool:
         """Did source and target have the same number of partitions, before one side grew?"""
@@ -86,7 +86,7 @@ class Renumbering:
         try:
             keep = bool(topics) or at is not None
             position, lost = await flow.patiently(lambda: flow.opening.go_on(before, where, reason, topics, keep))
-            fits(position)
+            check_fits(position)
         except PartitionError as error:
             holding.busy = False
             if holding.stop(str(error)):

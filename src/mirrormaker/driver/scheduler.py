@@ -11,10 +11,10 @@ from typing import Any
 
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.owned_partition import OwnedPartition
-from mirrormaker.model.placement import moves, spread
+from mirrormaker.model.placement import moves, place
 from mirrormaker.model.position import Position
 from mirrormaker.status.counts import Counts
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.worker.interrupts import RestartAt
 
 Key = tuple[str, int]
 
@@ -72,7 +72,7 @@ class Scheduler:
         """A stream for every partition that has none."""
         now = {k: h.stream for k, h in self.holdings.items() if h.stream is not None}
         loads = {k: h.load or h.lag + 1.0 for k, h in self.holdings.items()}
-        for key, stream in spread(self.holdings, self._present(), loads, now).items():
+        for key, stream in place(self.holdings, self._present(), loads, now).items():
             self.holdings[key].stream = stream
         self.give()
 
@@ -223,7 +223,7 @@ class Scheduler:
             self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
         elif holding.renumber and not holding.revoked and holding.is_even:
             holding.busy = True
-            self.then.renumber(holding, SAME_PLACE, holding.renumber, [])
+            self.then.renumber(holding, RestartAt.SAME_PLACE, holding.renumber, [])
         else:
             self.give()
 

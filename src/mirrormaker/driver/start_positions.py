@@ -26,7 +26,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import CLUSTER_DENIED, denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
-from mirrormaker.worker.interrupts import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
+from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
 
 Key = tuple[str, int]
@@ -241,10 +241,10 @@ class StartPositions:
         if position.topic not in self.source.topics or position.topic not in self.target.topics:
             raise PartitionError(f"{name} stops: {reason}, and the topic is gone")
         at, ahead, lost = await self._where(position, offset, reason)
-        keep |= offset == FORGOTTEN or (
-            at == position.offset and offset in (OUT_OF_RANGE, TRUNCATED)
+        keep |= offset == RestartAt.FORGOTTEN or (
+            at == position.offset and offset in (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED)
         )  # nothing is gone
-        if offset == FROM_THE_START:
+        if offset == RestartAt.FROM_THE_START:
             if self._said.get(position.topic) != topic_id(self.source, position.topic):
                 self._said[position.topic] = topic_id(self.source, position.topic)
                 self.say(f"{position.topic}: {reason}; mirroring it from its start")
@@ -257,19 +257,19 @@ class StartPositions:
             )
         elif ahead and len(new.cuts) == 1:
             new = replace(new, cuts=(_still_ahead(new.cuts[0], position.cuts[0]._replace(ahead=ahead)),))
-        elif any(cut.ahead for cut in position.cuts) and offset in (OUT_OF_RANGE, TRUNCATED):
+        elif any(cut.ahead for cut in position.cuts) and offset in (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED):
             some = sum(cut.ahead for cut in position.cuts)
             self.say(f"{name}: up to {some} records that the target holds already are mirrored a second time")
-        kept = offset in (SAME_PLACE, FORGOTTEN) and at == position.offset
+        kept = offset in (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN) and at == position.offset
         return replace(new, leader_epoch=position.leader_epoch if kept else -1), lost
 
     async def _where(self, position: Position, where: int, reason: str) -> tuple[int, int, str]:
         """The source offset at which a partition goes on, records from there on that are there, and what was lost before."""
         key = position.key
         start = (await wait_for_offsets(self.source, [key], EARLIEST))[key]
-        if where == FROM_THE_START:
+        if where == RestartAt.FROM_THE_START:
             return start, 0, ""
-        if where in (SAME_PLACE, FORGOTTEN):
+        if where in (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN):
             return position.offset, 0, ""
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + there_already(position)

@@ -1,1 +1,1 @@
-"""The executor's side: one stream fetches from the source, stamps batches, and sends them to the target."""
+"""The code that runs in Spark tasks: each stream fetches from the source, numbers batches, and sends them to the target."""

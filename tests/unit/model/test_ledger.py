@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import LedgerError
-from mirrormaker.model.ledger import MARK, MAX_METADATA, pack, rows, unpack
+from mirrormaker.model.ledger import MAX_METADATA, PREFIX, pack, rows, unpack
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.strategies import names, sequences
 
@@ -105,10 +105,10 @@ def test_an_entry_of_a_newer_version_is_refused_by_name(mark: str) -> None:
         read(SAMPLE, mark)
 
 
-@pytest.mark.parametrize("rest", ["", "䀁", "by hand", pack(SAMPLE)[len(MARK) : -5]])
+@pytest.mark.parametrize("rest", ["", "䀁", "by hand", pack(SAMPLE)[len(PREFIX) : -5]])
 def test_an_entry_that_is_damaged_is_refused_by_name(rest: str) -> None:
     try:
-        read(SAMPLE, MARK + rest)
+        read(SAMPLE, PREFIX + rest)
     except LedgerError as error:
         assert "orders-3" in str(error)
 
@@ -117,14 +117,14 @@ def test_an_entry_that_is_damaged_is_refused_by_name(rest: str) -> None:
 def test_fields_that_a_later_version_adds_behind_ours_are_left_alone(position: Position, added: bytes) -> None:
     """Within format 1 fields may be added at the end: an older process in the same group must read on."""
     number = 0
-    for char in reversed(pack(position)[len(MARK) :]):
+    for char in reversed(pack(position)[len(PREFIX) :]):
         number = number << 15 | ord(char) - 0x4000
     longer = number << 8 * len(added) | int.from_bytes(added, "big")
     chars = []
     while longer:
         longer, digit = divmod(longer, 1 << 15)
         chars.append(chr(0x4000 + digit))
-    assert read(position, MARK + "".join(chars)) == position
+    assert read(position, PREFIX + "".join(chars)) == position
 
 
 def test_an_entry_of_the_first_release_is_still_read() -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from mirrormaker.errors import NumbersBroken
-from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
+from mirrormaker.model.numbers import SEQUENCES, Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
 
 OURS, THEIRS = Identity(7, 0), Identity(8, 0)
@@ -56,8 +56,10 @@ class Kept(NamedTuple):
     def last_sequence(self) -> int:
         return (self.sequence + len(self.records) - 1) % SEQUENCES
 
-    def seen(self) -> Seen:
-        return Seen(self.base_offset, self.end - 1, self.identity, self.sequence, self.last_sequence, len(self.records))
+    def seen(self) -> LoggedBatch:
+        return LoggedBatch(
+            self.base_offset, self.end - 1, self.identity, self.sequence, self.last_sequence, len(self.records)
+        )
 
 
 class Log:
@@ -145,7 +147,7 @@ class Sender:
             self.channel.failed()
             return
         self.channel.acknowledged(kept.base_offset)
-        if not self.channel.in_trouble:
+        if not self.channel.must_read_log:
             self.source = end
 
     def lose_connection(self) -> None:
@@ -278,7 +280,7 @@ class World:
         if not self.senders:
             return
         sender = self.random.choice(self.senders)
-        if not sender.channel.in_trouble or sender.under_way:
+        if not sender.channel.must_read_log or sender.under_way:
             sender.scan_to = None
         elif sender.scan_to is None or sender.scan_to > self.log.end:
             sender.scan_to = self.log.end
@@ -390,20 +392,20 @@ class PipelinesTooEarly(Channel):
     """Five in flight, whether or not the leader knows the identity."""
 
     def may_send(self, old: bool, limit: int = 5) -> bool:
-        return not self.in_trouble and self.in_flight < limit
+        return not self.must_read_log and self.in_flight < limit
 
 
 class GoesOnAfterAnError(Channel):
     """An error concerns only the batch that it was for."""
 
     def failed(self) -> None:
-        self._under_way.popleft()
+        self._in_flight.popleft()
 
 
 class NeverLooks(Channel):
     """Goes on from the ledger's numbers, without asking the log."""
 
-    def resume(self, log: object, *, beheaded: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
         return super().resume([])
 
 
@@ -411,9 +413,9 @@ class CountsOnly(Channel):
     """Takes the highest number in the log, without looking for holes before it, and no offset amiss."""
 
     def may_send(self, old: bool, limit: int = 5) -> bool:
-        return not self.in_trouble and self.in_flight < limit
+        return not self.must_read_log and self.in_flight < limit
 
-    def resume(self, log: object, *, beheaded: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
         ours = [seen for seen in log if seen.identity == self.identity]  # type: ignore[attr-defined]
         if not ours:
             return super().resume([])

@@ -47,16 +47,16 @@ def tell(counters: Counters, *entries: Any) -> None:
 
 def test_a_tally_tells_what_is_new_and_only_that() -> None:
     counters = Counters()
-    assert counters.news() == {}
+    assert counters.collect() == {}
     tell(counters, Acked(40, 10), Acked(40, 5, packed=True), Acked(4000, 1))
-    news = counters.news()["tally"]
+    news = counters.collect()["tally"]
     assert news["lanes"] == (2, 1)
     assert sum(count for _, count in news["late"]) == 16
     assert [BOUNDS[at] for at, _ in news["late"]] == [50, 5000]
     assert news["late_ms"] == pytest.approx(4000 + 600, abs=200)
-    assert counters.news() == {}
+    assert counters.collect() == {}
     counters.retries += 1
-    assert counters.news()["tally"]["retries"] == 1
+    assert counters.collect()["tally"]["retries"] == 1
 
 
 def test_records_without_a_timestamp_have_no_latency_and_those_of_the_future_have_none_to_speak_of() -> None:
@@ -64,7 +64,7 @@ def test_records_without_a_timestamp_have_no_latency_and_those_of_the_future_hav
     old: Any = Acked(0, 3)
     old.batch.max_timestamp = -1
     tell(counters, old, Acked(-60_000, 2))
-    news = counters.news()["tally"]
+    news = counters.collect()["tally"]
     assert news["late"] == [(0, 2)]
     assert news["late_ms"] == 0
     assert Entry.__slots__.count("unit") == 1, "what was packed here is told by its unit"
