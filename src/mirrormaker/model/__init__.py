@@ -1,1 +1,1 @@
-"""The rules of mirroring, without input or output: positions, numbers, progress, the ledger's format, assignment, placement."""
+"""The rules of mirroring, without input or output: positions, numbers, progress, ledger, assignment, placement."""

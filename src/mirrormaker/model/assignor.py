@@ -1,12 +1,12 @@
 """The group leader's assignment: partitions by streams, with as few moves as possible.
 
-The group agrees on the assignor `range`, which every client knows, so a Java MirrorMaker can be a member too. The group's leader
-computes the assignment. A Java leader splits each topic by range. A leader of ours does better with what our members put into
-their subscriptions: how many streams they have, and which partitions they own.
+The group agrees on the assignor `range`, which every client knows, so a Java MirrorMaker can be a member too. The
+group's leader computes the assignment. A Java leader splits each topic by range. A leader of ours does better with what
+our members put into their subscriptions: how many streams they have, and which partitions they own.
 
-A partition moves between two of our members in two rounds. In the first round its owner no longer finds it in its assignment,
-finishes it, commits, and joins again. In the second round nobody owns it, and it is assigned to its new owner. So the new owner
-starts where the old one ended, and the two never mirror it at the same time.
+A partition moves between two of our members in two rounds. In the first round its owner no longer finds it in its
+assignment, finishes it, commits, and joins again. In the second round nobody owns it, and it is assigned to its new
+owner. So the new owner starts where the old one ended, and the two never mirror it at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Key = tuple[str, int]
 # The user data of a subscription of ours: a marker, a version, streams, the generation of the owned partitions.
 _USER_DATA = struct.Struct(">4sBii")
 _MARKER, _VERSION = b"mrrr", 1
-# A leader of ours puts this into each assignment. It tells a member that lost partitions to release them and join again.
+# A leader of ours puts this into each assignment. It tells a member that lost partitions to release them and join
+# again.
 REJOIN = b"again"
 
 
@@ -32,8 +33,8 @@ class Member:
     """One member of the consumer group, as the assignor sees it."""
 
     topics: frozenset[str]
-    # 0: the streams are still starting, and the member gets nothing while others have streams. -1: they are overdue, and the
-    # member loses its partitions to the others.
+    # 0: the streams are still starting, and the member gets nothing while others have streams. -1: they are overdue,
+    # and the member loses its partitions to the others.
     streams: int = 1
     owned: frozenset[Key] = field(default_factory=frozenset)
     generation: int = -1  # the one that assigned `owned`
@@ -45,7 +46,10 @@ def encode_user_data(streams: int, generation: int) -> bytes:
 
 
 def decode_user_data(data: bytes) -> tuple[int, int]:
-    """Return (streams, generation) from a member's user data; a Java member counts as one stream that owns nothing: (1, -1)."""
+    """Return (streams, generation) from a member's user data.
+
+    A Java member counts as one stream that owns nothing: (1, -1).
+    """
     if len(data) < _USER_DATA.size:
         return 1, -1
     marker, _, streams, generation = _USER_DATA.unpack_from(data)
@@ -77,7 +81,10 @@ def assign(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str
 
 
 def _owners(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[Key, str]:
-    """Return the owner of each partition. If two members claim one, the later generation is right: the other was away."""
+    """Return the owner of each partition.
+
+    If two members claim a partition, the claim of the later generation is right: the other member was away.
+    """
     claims: dict[Key, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
         for topic, partition in member.owned:

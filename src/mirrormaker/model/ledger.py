@@ -1,7 +1,7 @@
 """The ledger: positions in the committed offsets of the source's consumer group. Progress is stored nowhere else.
 
-A ledger entry is one committed offset. Its metadata carries the rest of the position. Brokers limit metadata to 4096 characters
-(`offset.metadata.max.bytes`), so 15 bits are packed into each character.
+A ledger entry is one committed offset. Its metadata carries the rest of the position. Brokers limit metadata to 4096
+characters (`offset.metadata.max.bytes`), so 15 bits are packed into each character.
 """
 
 from __future__ import annotations
@@ -81,20 +81,23 @@ def check_fits(position: Position) -> None:
 
 
 def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position | None:
-    """Return the position in a ledger entry; None if the metadata is not ours (a Java MirrorMaker's, or a reset by hand)."""
+    """Return the position in a ledger entry.
+
+    None means that the metadata is not ours: a Java MirrorMaker has committed the offset, or someone has reset it.
+    """
     if not metadata.startswith("mirrormaker/"):
         return None
     if not metadata.startswith(PREFIX):
         raise LedgerError(
-            f"the committed offset of {topic}-{partition} was written by a newer mirrormaker ({metadata.split(':')[0]});"
-            " run that version"
+            f"the committed offset of {topic}-{partition} was written by a newer mirrormaker"
+            f" ({metadata.split(':')[0]}); run that version"
         )
     try:
         return _unpacked(topic, partition, offset, metadata[len(PREFIX) :])
     except (struct.error, OverflowError, ValueError, IndexError, BadFrame) as error:
         raise LedgerError(
-            f"the committed offset of {topic}-{partition} carries damaged metadata; set it by hand (kafka-consumer-groups"
-            " --reset-offsets) to go on from there"
+            f"the committed offset of {topic}-{partition} has damaged metadata; set the offset by hand"
+            " (kafka-consumer-groups --reset-offsets) to go on from there"
         ) from error
 
 

@@ -1,16 +1,16 @@
 """Sequence numbers: how each record arrives once, whoever sends it and however often.
 
-The leader of a target partition appends a batch only if its first sequence number is the next one of (producer identity, partition).
-Every process that ever mirrors a source partition uses the same identity for it, and gives the n-th record after a ledger entry
-the same number. So the broker refuses or recognises the batches of a second sender, and the target's own log says how far any
-sender got. Three things would break this, and `Channel` prevents all three:
+The leader of a target partition appends a batch only if its first sequence number is the next one of (producer
+identity, partition). Every process that ever mirrors a source partition uses the same identity for it, and gives the
+n-th record after a ledger entry the same number. So the broker refuses or recognises the batches of a second sender,
+and the target's own log says how far any sender got. Three things would break this, and `Channel` prevents all three:
 
-- A leader that does not know the identity accepts *any* first number. Therefore only one batch is in flight until the leader has
-  acknowledged one, and wherever the records are so old that the leader may forget the identity.
-- If a batch fails and a later one was appended, the log has a hole that no later answer shows. Therefore nothing more is sent after
-  an error: all answers are awaited, and the target's log is read again.
-- Two different records could get the same number. Therefore acknowledged offsets must grow with the numbers, and the batches under
-  our identity in the log must be contiguous.
+- A leader that does not know the identity accepts *any* first number. Therefore only one batch is in flight until the
+  leader has acknowledged one, and wherever the records are so old that the leader may forget the identity.
+- If a batch fails and a later one was appended, the log has a hole that no later answer shows. Therefore nothing more
+  is sent after an error: all answers are awaited, and the target's log is read again.
+- Two different records could get the same number. Therefore acknowledged offsets must grow with the numbers, and the
+  batches under our identity in the log must be contiguous.
 
 This module does no input or output: the same class runs against real brokers, and against a simulated log in the tests.
 """
@@ -91,12 +91,12 @@ class Channel:
         if self.must_read_log:
             return  # an earlier batch failed: only the log can tell where this one is
         if base_offset >= 0:
-            # A target without producer ids may have lost records; only with numbers is a smaller offset a contradiction.
+            # A smaller offset is no contradiction without producer ids: such a target may only have lost records.
             if base_offset < self.offset and self.identity.is_numbered:
                 self.must_read_log = True
                 raise NumbersBroken(
-                    f"number {sequence} was acknowledged at offset {base_offset}, before what precedes it ({self.offset}):"
-                    f" another writer uses producer id {self.identity.producer_id}"
+                    f"sequence number {sequence} was acknowledged at offset {base_offset}, before the records that precede it"
+                    f" (they end at {self.offset}): another writer uses producer id {self.identity.producer_id}"
                 )
             self.offset = base_offset + count
         self.sequence = (sequence + count) % SEQUENCES
@@ -121,8 +121,8 @@ class Channel:
     def resume(self, log: Iterable[LoggedBatch], *, log_start_passed: bool = False) -> int:
         """Take in the target's log from `offset` to its end; return how many records behind the cut it holds already.
 
-        `log_start_passed`: the log start offset lies behind `offset`, so retention may have deleted records of ours. The first
-        number that is left then proves that all before it were there.
+        `log_start_passed`: the log start offset lies behind `offset`, so retention may have deleted records of ours.
+        The first number that is left then proves that all before it were there.
         """
         assert not self._in_flight, "answers are still awaited"
         sequence = self.sequence
@@ -132,8 +132,8 @@ class Channel:
                 continue
             if batch.base_sequence != sequence and not log_start_passed:
                 raise NumbersBroken(
-                    f"the target holds number {batch.base_sequence} of producer id {self.identity.producer_id} at offset"
-                    f" {batch.base_offset} where {sequence} comes next"
+                    f"the target holds sequence number {batch.base_sequence} of producer id {self.identity.producer_id}"
+                    f" at offset {batch.base_offset} where {sequence} comes next"
                 )
             log_start_passed = False
             sequence = (batch.last_sequence + 1) % SEQUENCES
@@ -141,7 +141,7 @@ class Channel:
         present = (sequence - self.sequence) % SEQUENCES
         if present >= SEQUENCES // 2:
             raise NumbersBroken(
-                f"the target stands at number {sequence}, behind {self.sequence} which it had acknowledged"
+                f"the target's log ends before sequence number {sequence}, but all before {self.sequence} was acknowledged"
             )
         self.offset = offset
         self.sequence = self._next = sequence

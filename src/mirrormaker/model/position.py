@@ -62,7 +62,8 @@ class Position:
     target_topic_id: str
     target_partitions: int
     cuts: tuple[Cut, ...]
-    # A checksum of the settings that decide which record gets which number: if they change, numbers must not be used again.
+    # A checksum of the settings that decide which record gets which number: if they change, numbers must not be used
+    # again.
     fingerprint: int = 0
     # True: a record's key decides its target partition. False: the number of the source partition does.
     by_key: bool = False

@@ -1,9 +1,10 @@
 """How far a source partition is mirrored, as one cut that holds for all of its target partitions at the same time.
 
-Fetched records travel in units: a unit is a range of source offsets, and the batches that it became, perhaps for many target
-partitions. Acknowledgements come in any order. A unit counts as mirrored when all of its batches are acknowledged and all units
-before it count. At that moment the offset behind the unit and the numbers that its batches ended with belong together, and only
-such pairs are ever reported. So whoever goes on from a reported position gives every record the number that it had before.
+Fetched records travel in units: a unit is a range of source offsets, and the batches that it became, perhaps for many
+target partitions. Acknowledgements come in any order. A unit counts as mirrored when all of its batches are
+acknowledged and all units before it count. At that moment the offset behind the unit and the numbers that its batches
+ended with belong together, and only such pairs are ever reported. So a successor that goes on from a reported position
+gives every record the number that it had before.
 
 This module does no input or output: the same class runs in streams, and against a simulated target in the tests.
 """

@@ -1,1 +1,1 @@
-"""The code that runs in Spark tasks: each stream fetches from the source, numbers batches, and sends them to the target."""
+"""The code that runs in Spark tasks: a stream fetches batches from the source, numbers them, and sends them on."""

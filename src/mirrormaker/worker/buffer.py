@@ -1,4 +1,4 @@
-"""The buffer of a stream: what it has fetched and the target has not acknowledged, bounded in bytes and, if set, in messages."""
+"""The buffer of a stream, bounded in bytes and, if --queue.size is set, in messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One source partition on its way through a stream.
 
-The hot path is plain calls: the fetcher hands what it got to `accept`, the outlets keep it for their senders, and acknowledgements
-come to `delivered`. Everything slow or rare (resuming, retrying, releasing) is in `run`, a coroutine that reads top to bottom.
+The hot path is plain calls: the fetcher hands what it got to `accept`, the outlets keep it for their senders, and
+acknowledgements come to `delivered`. Everything slow or rare (resuming, retrying, releasing) is in `run`, a coroutine
+that reads top to bottom.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Cursor:
         return time.time() * 1000 - (self.stream.work.identity_expiration_ms - _HOUR_MS)
 
     def doubt_idle_leaders(self, seconds: float) -> None:
-        """Expect that the leader of a target partition which was idle for so long does not know our identity any more."""
+        """Expect that the leader of a target partition that was idle for so long has forgotten our identity."""
         before = time.monotonic() - seconds
         for outlet in self.outlets:
             if outlet.last_ack < before and not outlet.sent:
@@ -261,11 +262,12 @@ class Cursor:
     async def _may_stop_with(self, error: Exception) -> bool:
         """Return True if it is certain what the target holds, as far as the driver needs that to handle this error.
 
-        The driver gives up a record, moves past lost ones, or adds target partitions: it must not send the others again.
+        The driver gives up a record, moves past lost ones, or adds target partitions: it must not send the others
+        again.
         """
         if isinstance(error, Renumber):
-            where = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN)
-            if not error.topics and error.where not in where:
+            must_be_certain = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN)
+            if not error.topics and error.where not in must_be_certain:
                 return True
         elif not isinstance(error, Undeliverable):
             return True

@@ -1,4 +1,7 @@
-"""Reading from one source broker: one fetch request for all its partitions, and the next one sent before the answer is forwarded."""
+"""Reading from one source broker: one fetch request for all its partitions at a time.
+
+The next request is sent before the answer to the last one is forwarded, so that the broker is never idle.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,8 @@ class Fetcher:
     ) -> None:
         """Start fetching in a task of its own.
 
-        `room_to_fetch` returns how many bytes to ask for. `refresh` reads the source's metadata again, and moves each cursor to
-        the fetcher of its leader.
+        `room_to_fetch` returns how many bytes to ask for. `refresh` reads the source's metadata again, and moves each
+        cursor to the fetcher of its leader.
         """
         self.node = node
         self.cursors: dict[Cursor, None] = {}
@@ -65,7 +68,8 @@ class Fetcher:
         """Fetch for a cursor from the next request on."""
         self.cursors[cursor] = None
         self._joined.set()
-        # A request that waits for other partitions would make this one wait too: cut it short while no answer is coming in.
+        # A request that waits for other partitions would make this one wait too: cut it short while no answer is coming
+        # in.
         connection = self._connection
         if connection is not None and connection.is_quiet and self._polling and cursor not in self._polling:
             connection.close(_PollCutShort("a new partition joins"))
@@ -112,7 +116,7 @@ class Fetcher:
                     await self._back_off()
 
     async def _deliver(self, deliveries: list[Delivery], frame: Frame) -> None:
-        """Hand the batches to their cursors, with a pause now and then: reports to the driver must not wait for long."""
+        """Hand the batches to their cursors, with pauses in between: reports to the driver must not wait for long."""
         started = time.monotonic()
         for cursor, fetch_round, fetched, aborted in deliveries:
             try:
@@ -138,7 +142,7 @@ class Fetcher:
                 return poll
 
     def _poll(self) -> tuple[asyncio.Future[memoryview], Requested, int] | None:
-        """Send a fetch request for every cursor on the hot path; return the future answer, or None if there is no such cursor."""
+        """Send a fetch request for every cursor on the hot path; return None if nothing could be sent."""
         connection, task = self._connection, self._stream_task
         topics: dict[tuple[str, bytes], list[fetch.Wanted]] = defaultdict(list)
         requested: Requested = {}
@@ -210,7 +214,8 @@ class Fetcher:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
             deliveries.append((cursor, cursor.fetch_round, fetched, list(part.aborted)))
-            # Brokers fill their answers from the front, so a cursor that got something goes to the end of the next request.
+            # Brokers fill their answers from the front, so a cursor that got something goes to the end of the next
+            # request.
             if cursor in self.cursors:
                 del self.cursors[cursor]
                 self.cursors[cursor] = None

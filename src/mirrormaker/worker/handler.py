@@ -1,7 +1,8 @@
 """Message handlers: user code that every record passes through.
 
-A handler is a function, or a callable object, from a `Record` to a list of records. With the decorator `@tables` it is one from an
-Arrow table to an Arrow table. A class is instantiated first, with the text of `--message.handler.args` if there is any.
+A handler is a function, or a callable object, from a `Record` to a list of records. With the decorator `@tables` it is
+one from an Arrow table to an Arrow table. A class is instantiated first, with the text of `--message.handler.args` if
+there is any.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Record:
-    """One record, as a message handler gets and returns it. `dataclasses.replace(record, value=...)` makes a changed one.
+    """One record, as a message handler gets and returns it; `dataclasses.replace` makes a changed one.
 
-    `partition` is the source partition. A returned record with another number goes to that target partition; with the same
-    number or None, the partitioner chooses.
+    `partition` is the source partition. A returned record with another number goes to that target partition; with the
+    same number or None, the partitioner chooses.
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """The way in: from fetched batches to batches that are ready to be sent, with a lane chosen for every batch, in order.
 
-Most batches are forwarded unchanged. The others are unpacked and packed into new batches: `_unpacks` and `lanes.can_forward` decide
-which, and `repack` does it. Many small batches in one fetch are packed into few. At the live end they come one by one, and are
-forwarded at once.
+Most batches are forwarded unchanged. The others are unpacked and packed into new batches: `_unpacks` and
+`lanes.can_forward` decide which, and `repack` does it. Many small batches in one fetch are packed into few. At the live
+end they come one by one, and are forwarded at once.
 """
 
 from __future__ import annotations

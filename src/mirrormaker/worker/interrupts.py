@@ -1,8 +1,8 @@
 """Why a cursor leaves the hot path.
 
-On the hot path a cursor forwards fetched batches to its outlets. Each exception here is a reason to stop doing that. The cursor then
-waits for the answers to what it has sent, and either starts again or gives its partition back to the driver. Outages and
-errors of Kafka are reasons too: `mirrormaker.errors` has those.
+On the hot path a cursor forwards fetched batches to its outlets. Each exception here is a reason to stop doing that.
+The cursor then waits for the answers to what it has sent, and either starts again or gives its partition back to the
+driver. Outages and errors of Kafka are reasons too: `mirrormaker.errors` has those.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReleaseSignal:
         return self._event.is_set()
 
     def set(self) -> None:
-        """Wake up whoever waits."""
+        """Wake up a cursor that waits."""
         self._event.set()
 
     async def pause(self, seconds: float) -> None:
@@ -56,7 +56,8 @@ class ReleaseSignal:
 class AwaitZombies(Exception):
     """Old records must wait until requests of a former sender are appended or dropped, and the log must be read again.
 
-    A broker may forget which producer wrote old records. It would then append a former sender's copy of them a second time.
+    A broker may forget which producer wrote old records. It would then append a former sender's copy of them a second
+    time.
     """
 
 

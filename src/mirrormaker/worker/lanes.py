@@ -15,8 +15,8 @@ ABORT_MARKER = 0
 def can_forward(batch: Batch, max_bytes: int, codec: int | None, takes_zstd: bool = True) -> bool:
     """Return True if the target takes the batch unchanged, and its compression is the one that the user wants.
 
-    A batch with gaps, which compaction leaves, must be unpacked. So must one with LogAppendTime: that is the source broker's
-    time, and brokers refuse it from a producer.
+    A batch with gaps, which compaction leaves, must be unpacked. So must one with LogAppendTime: that is the source
+    broker's time, and brokers refuse it from a producer.
     """
     whole = batch.last_offset - batch.base_offset + 1 == batch.count
     if not whole or batch.attributes & LOG_APPEND_TIME or len(batch.data) > max_bytes:
@@ -35,8 +35,8 @@ def codec_to_send(batch_codec: int, wanted: int | None, takes_zstd: bool) -> int
 def flag_data(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:
     """Return each batch, with True if it is data to mirror: not a control batch, and not of an aborted transaction.
 
-    `aborted` is the broker's list for this fetch, (producer id, first offset): that producer's transactional batches from that
-    offset up to the abort marker are not data. It is empty when reading uncommitted.
+    `aborted` is the broker's list for this fetch, (producer id, first offset): that producer's transactional batches
+    from that offset up to the abort marker are not data. It is empty when reading uncommitted.
     """
     if all(not batch.attributes & (CONTROL | TRANSACTIONAL) and batch.count for batch in batches):
         return zip(batches, repeat(True))

@@ -164,7 +164,10 @@ class Outlet:
         return self.channel.cut._replace(ahead=ahead)
 
     def next_batch(self, limit: int, room: int) -> Entry | None:
-        """Number and return the oldest batch that is ready, which counts as sent from now on; None if it may not go now."""
+        """Number and return the oldest batch that is ready; None if it may not be sent now.
+
+        It counts as sent from now on.
+        """
         entry, channel = self.ready[0], self.channel
         if entry.size > room or not channel.may_send(entry.old, limit):
             return None

@@ -65,7 +65,8 @@ class Repack:
     def is_old(self, max_timestamp: int) -> bool:
         """Return True if a broker may forget which producer wrote this.
 
-        Raise AwaitZombies if that is so and a former sender's requests may still arrive: the record would be appended twice.
+        Raise AwaitZombies if that is so and a former sender's requests may still arrive: the record would be appended
+        twice.
         """
         if max_timestamp >= self._expiry_cutoff_ms:
             return False
@@ -183,8 +184,8 @@ class Repack:
     def _without_skipped(self, outlet: Outlet, part: Ints, records: Records, unit: Unit) -> Ints:
         """Return an outlet's records without those that the target holds already, which a resume has counted.
 
-        The last record that is skipped must be the last one that was found on the target: otherwise the source is no longer
-        what was mirrored.
+        The last record that is skipped must be the last one that was found on the target: otherwise the source is no
+        longer what was mirrored.
         """
         if not outlet.skip or not len(part):
             return part

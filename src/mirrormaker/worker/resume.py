@@ -58,8 +58,8 @@ async def scan_outlets(
 ) -> None:
     """Set what each outlet has to skip, from the logs of the target partitions.
 
-    `unknown` are outlets whose log must be read from their cut on. `ahead` are outlets whose cut says that the target holds
-    records from behind the position; the last one of them is read, so that it can be compared with the source's.
+    `unknown` are outlets whose log must be read from their cut on. `ahead` are outlets whose cut says that the target
+    holds records from behind the position; the last one of them is read, so that it can be compared with the source's.
     """
     slots = asyncio.Semaphore(_PARALLEL_SCANS)
 
@@ -85,7 +85,7 @@ async def scan_outlets(
 async def read_back(
     target: Cluster, topic: str, channel: Channel, unconfirmed: UnconfirmedBatch | None = None
 ) -> tuple[int, RecordDigest | None]:
-    """Read the target's log from the channel's cut to its end; return how many records it holds, and the last of them."""
+    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last."""
     _leader(target, topic, channel.partition)
     end = await _replicated_end(target, topic, channel.partition, unconfirmed)
     if end < channel.offset:
@@ -162,9 +162,10 @@ async def _producer_state(target: Cluster, topic: str, channel: Channel, end: in
 async def _replicated_end(target: Cluster, topic: str, partition: int, unconfirmed: UnconfirmedBatch | None) -> int:
     """Return the leader's log end offset, once the high watermark has reached it: records beyond that may still vanish.
 
-    A leader of Kafka 4 does not move its high watermark while there are fewer in-sync replicas than `min.insync.replicas`.
-    If that setting is lowered, it moves it only at the next append. Therefore a batch that may have been appended is sent
-    once more: the broker recognises the duplicate, answers it, and updates its high watermark.
+    A leader of Kafka 4 does not move its high watermark while there are fewer in-sync replicas than
+    `min.insync.replicas`. If that setting is lowered, it moves it only at the next append. Therefore a batch that may
+    have been appended is sent once more: the broker recognises the duplicate, answers it, and updates its high
+    watermark.
     """
     end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
     began = time.monotonic()

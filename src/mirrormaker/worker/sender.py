@@ -1,4 +1,4 @@
-"""Writing to one target broker over one connection: several requests in flight, each with at most one batch per partition."""
+"""Writing to one target broker over one connection: several requests in flight, with one batch per partition each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sender:
                 return
 
     def _send(self, connection: Connection, limit: int) -> bool:
-        """Send one request, with one batch of each outlet that has one ready, as far as they fit; return False if none has."""
+        """Send one request with a batch of each outlet that has one ready and fits; return False if there is none."""
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
         if version < produce.TAKES_BATCHES and any(outlet.channel.identity.is_numbered for outlet in self.ready):
             self._lost(ConnectionLost(f"broker {self.node} says that it is older than 0.11, and the target is not"))

@@ -1,4 +1,4 @@
-"""Sharing a group's partitions: all of them, evenly by streams, and only what must move moves."""
+"""Assigning a group's partitions: all of them, evenly by streams, and with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[Group, dict[str, in
 def settled(members: Group, counts: dict[str, int], generation: int = 0) -> Group:
     """Members after as many rounds as it takes: each holds its share."""
     for round_ in range(3):
-        shares = assign(members, counts)
-        after = {n: replace(m, owned=frozenset(shares[n]), generation=generation + round_) for n, m in members.items()}
+        assigned = assign(members, counts)
+        after = {
+            n: replace(m, owned=frozenset(assigned[n]), generation=generation + round_) for n, m in members.items()
+        }
         if all(after[n].owned == m.owned for n, m in members.items()):
             return after
         members = after

@@ -128,7 +128,7 @@ def test_fields_that_a_later_version_adds_behind_ours_are_left_alone(position: P
 
 
 def test_an_entry_of_the_first_release_is_still_read() -> None:
-    """Frozen: whoever updates must not have to start anew."""
+    """Frozen: an update must not mirror a topic from its start again."""
     metadata = FIRST_RELEASE
     assert read(SAMPLE, metadata) == SAMPLE
 

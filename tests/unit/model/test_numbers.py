@@ -1,4 +1,4 @@
-"""The numbers: each rule of a channel by an example. `test_model.py` lets them all work together."""
+"""Each rule of a channel by an example; `test_numbers_model.py` lets them all work together."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Thousands of short histories against a simulated target partition: whatever happens, each record arrives once, in order.
+"""Thousands of short histories against a simulated target partition: each record arrives once and in order.
 
-The log behaves as brokers do (measured; see "Exactly once" in docs/design.md): it takes a batch only if its first number is the
-next one of a known identity, answers a repeat of one of the last five batches with its offset, refuses the rest with error 45,
-and takes *any* first number from an identity that it does not know. Around it everything goes wrong: requests are refused,
-delayed until long after their sender died, answered but not heard; senders crash, are replaced while they still run, come back;
-leaders change and lose what was not replicated; others write to the same partition.
+The log behaves as brokers do (measured; see "Exactly once" in docs/design.md): it takes a batch only if its first
+number is the next one of a known identity, answers a repeat of one of the last five batches with its offset, refuses
+the rest with error 45, and takes *any* first number from an identity that it does not know. Around it everything goes
+wrong: requests are refused, delayed until long after their sender died, answered but not heard; senders crash, are
+replaced while they still run, come back; leaders change and lose what was not replicated; others write to the same
+partition.
 
 The senders are `Channel`s, the same class that runs in a stream.
 """
@@ -445,7 +446,7 @@ def test_trusting_records_that_are_not_replicated_loses_them() -> None:
 
 def test_starting_behind_what_is_not_replicated_stops_a_sender_for_nothing() -> None:
     """Others' records that vanish with their leader put ours before the offset that the ledger was opened with."""
-    assert any("before what precedes it" in wrong for wrong in wrongs(start_at_log_end=True))
+    assert any("before the records that precede it" in wrong for wrong in wrongs(start_at_log_end=True))
 
 
 def test_a_ledger_entry_whose_numbers_are_ahead_of_its_offset_doubles_records() -> None:

@@ -41,10 +41,10 @@ START = Position(
 NOW = int(time.time() * 1000)
 NOWHERE = Endpoint((("nowhere", 1),))
 TASK = StreamTask(
-    flow=0, epoch=0, control=("", 0), secret=b"", source=NOWHERE, target=NOWHERE, read_committed=False, acks=-1, max_in_flight=5,
-    connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20, fetch_max_wait_ms=1, fetch_min_bytes=1,
-    fetch_max_bytes=1, partition_fetch_bytes=1, identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None,
-    partition_by=None, handler=None,
+    flow=0, epoch=0, control=("", 0), secret=b"", source=NOWHERE, target=NOWHERE, read_committed=False, acks=-1,
+    max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20,
+    fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1, partition_fetch_bytes=1,
+    identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None, partition_by=None, handler=None,
 )  # fmt: skip
 
 

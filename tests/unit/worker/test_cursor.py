@@ -152,7 +152,7 @@ def test_small_batches_wait_for_each_other_if_asked(play: Play) -> None:
 
 
 def consistent(position: Position) -> bool:
-    """Number 20 belongs to the record at offset 100, and so on: whoever goes on from here must give the same numbers."""
+    """Return True if number 20 belongs to the record at offset 100, and so on: a successor must give the same numbers."""
     return position.cut(0).sequence - 20 == position.offset - 100
 
 
@@ -176,7 +176,7 @@ def test_a_partition_let_go_right_after_a_resume_gives_no_number_twice(play: Pla
         await until(cursor.done.done)
         given_back = cursor.current
 
-        successor = stage.take(given_back)  # clean, as the desk believes
+        successor = stage.take(given_back)  # clean, as the driver believes
         await settle()
         stage.fetched(successor, batches(10, 5))
         await settle()
@@ -216,7 +216,7 @@ def test_a_partition_let_go_with_requests_of_unknown_fate_is_not_clean(play: Pla
         await until(cursor.done.done)
         finished = {"position": cursor.current.to_json(), **stage.stream._figures(cursor)}
         assert cursor.outlets[0].channel.must_read_log
-        assert finished.keys() & {"clean", "unclean", "trouble"}, "nothing tells the desk to have the log read"
+        assert finished.keys() & {"clean", "unclean", "trouble"}, "nothing tells the driver to have the log read"
 
     play(scene)
 

@@ -1,9 +1,10 @@
 """One source partition that spreads over several target partitions, through hundreds of short histories of trouble.
 
-Everything from `accept` to `Sender` is the real thing; only the brokers are played: their logs take a batch as real ones do (the
-next number of a known identity, or one of the last five again), and around them requests are refused, appended but not confirmed,
-lost with their connection, and delivered after their sender is dead. Streams crash and are replaced at a position that was
-reported some time before. In the end every record is there once, in its place, in order.
+Everything from `accept` to `Sender` is the real thing; only the brokers are played: their logs take a batch as real
+ones do (the next number of a known identity, or one of the last five again), and around them requests are refused,
+appended but not confirmed, lost with their connection, and delivered after their sender is dead. Streams crash and are
+replaced at a position that was reported some time before. In the end every record is there once, in its place, in
+order.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class Actor:
                 answered(None, ConnectionLost("gone"))
 
     async def hand_over(self, monkeypatch: pytest.MonkeyPatch) -> Actor:
-        """Let go in order; whoever comes next begins where this one says it has ended."""
+        """Release the partition; the successor begins at the closing position."""
         self.cursor.release()
         while not self.cursor.done.done():
             self.answer(smoothly=self.world.chance.random() < 0.9)
