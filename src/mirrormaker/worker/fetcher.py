@@ -63,7 +63,7 @@ class Fetcher:
                 wait = self.stream.work.fetch_max_wait_ms / 1000 + self.stream.source.endpoint.request_timeout
                 data = await asyncio.wait_for(asyncio.shield(answer), wait)
                 self._polling = frozenset()
-                error, parts = fetch.answer(version, data)
+                error, parts = fetch.decode_response(version, data)
                 raise_for(error)
                 failed = any(part.error for part in parts)
                 deliveries = self._look_at(parts, asked)
@@ -120,7 +120,7 @@ class Fetcher:
     def _poll(self) -> tuple[asyncio.Future[memoryview], Asked, int] | None:
         """Send a fetch for every partition that flows."""
         connection, work = self._connection, self.stream.work
-        topics: dict[tuple[str, bytes], list[fetch.Wanted]] = defaultdict(list)
+        topics: dict[tuple[str, bytes], list[fetch.PartitionToFetch]] = defaultdict(list)
         asked: Asked = {}
         if connection is None or not connection.is_open:
             return None
@@ -128,12 +128,12 @@ class Fetcher:
         known = self.stream.source
         flowing = [cursor for cursor in self.cursors if cursor.flowing]
         room, most = self.stream.room_to_fetch(), work.partition_fetch_bytes
-        if version < fetch.LIMITS_ALL and flowing:
+        if version < fetch.FIRST_WITH_MAX_BYTES and flowing:
             most = min(most, room // len(flowing))
         for cursor in flowing:
             leader = known.leader(cursor.topic, cursor.partition)
             topics[cursor.topic, cursor.source_id].append(
-                fetch.Wanted(
+                fetch.PartitionToFetch(
                     cursor.partition,
                     cursor.fetch_from[0],
                     leader.leader_epoch if leader else -1,
@@ -144,7 +144,7 @@ class Fetcher:
             asked[cursor.source_id if version >= 13 else cursor.topic, cursor.partition] = (cursor, cursor.lap)
         if not asked:
             return None
-        body = fetch.request(
+        body = fetch.encode_request(
             version,
             [(*topic, wanted) for topic, wanted in topics.items()],
             max_wait_ms=work.fetch_max_wait_ms,
@@ -155,14 +155,14 @@ class Fetcher:
         self._polling = frozenset(cursor for cursor, _ in asked.values())
         return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), asked, version
 
-    def _look_at(self, parts: list[fetch.Fetched], asked: Asked) -> list[Delivery]:
+    def _look_at(self, parts: list[fetch.FetchedPartition], asked: Asked) -> list[Delivery]:
         """Find the batches, move each cursor's next offset past them, and count them as held."""
         deliveries: list[Delivery] = []
         for part in parts:
             cursor, lap = asked.get((part.topic, part.partition), (None, -1))
             if cursor is None or cursor.lap != lap:
                 continue
-            if part.diverging is not None:
+            if part.diverging_epoch is not None:
                 cursor.trouble(Renumber(TRUNCATED, "the source's log was cut back"))
                 continue
             if part.error:
@@ -170,7 +170,7 @@ class Fetcher:
                 continue
             if cursor.note:
                 cursor.note = ""
-            cursor.high_watermark = part.stable_offset if self.stream.work.read_committed else part.high_watermark
+            cursor.high_watermark = part.last_stable_offset if self.stream.work.read_committed else part.high_watermark
             if not len(part.records):
                 continue
             try:
@@ -188,7 +188,7 @@ class Fetcher:
             else:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
-            deliveries.append((cursor, cursor.lap, found, list(part.aborted)))
+            deliveries.append((cursor, cursor.lap, found, list(part.aborted_transactions)))
             if cursor in self.cursors:  # brokers fill their answers from the front: whoever got something asks last
                 del self.cursors[cursor]
                 self.cursors[cursor] = None
@@ -200,7 +200,7 @@ class Fetcher:
         if cursor.needs_bytes > 2 * self.stream.work.fetch_max_bytes:
             cursor.trouble(cursor.stops(cursor.expected, "its message is larger than fetch.max.bytes"))
 
-    def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
+    def _partition_error(self, cursor: Cursor, part: fetch.FetchedPartition) -> None:
         if part.error == _OUT_OF_RANGE:
             cursor.trouble(Renumber(OUT_OF_RANGE, f"source offset {cursor.expected} is out of range"))
         elif part.error == TOPIC_DENIED:

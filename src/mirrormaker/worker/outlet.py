@@ -8,11 +8,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mirrormaker.errors import BrokerError, NumbersBroken, describe
-from mirrormaker.model.numbers import SEQUENCES, Channel
+from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
-from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.records.batch import SEQUENCES, Batch
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.interrupts import FORGOTTEN, Renumber, Split
 from mirrormaker.worker.resume import Again, Found

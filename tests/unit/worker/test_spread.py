@@ -19,11 +19,11 @@ import pytest
 from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
-from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
+from mirrormaker.model.numbers import Channel, Seen
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
-from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.records.murmur2 import _one as murmur2
 from mirrormaker.wire.transport.connection import Answered, Part
