@@ -55,7 +55,9 @@ def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memor
     line = Line(cluster.brokers[0].port)
     try:
         for data in batches:
-            parts = produce.encode_request(PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000)
+            parts = produce.encode_request(
+                PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000
+            )
             body = struct.pack(">hhih", produce.API_KEY, PRODUCE_VERSION, 0, -1) + b"".join(parts)
             deadline = time.monotonic() + 10
             while True:

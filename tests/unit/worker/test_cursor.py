@@ -26,8 +26,9 @@ from mirrormaker.worker.interrupts import Renumber
 from mirrormaker.worker.resume import Found
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_task import StreamTask
-from tests.support.strategies import ProduceAnswer, Record, write_batch
-from tests.unit.wire.protocol.test_produce import their_answer
+from tests.support.answers import ProduceAnswer
+from tests.support.answers import encode_produce_answer as their_answer
+from tests.support.batches import Record, write_batch
 
 US = Identity(7, 0)
 VERSION = 12  # the newest produce request that has topics by name

@@ -22,7 +22,7 @@ from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import Record, write_batch
+from tests.support.batches import Record, write_batch
 from tests.unit.worker.test_cursor import NOW, START, US, Play, Stage, play, settle, until  # noqa: F401
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kafka.partitioner.default import murmur2
 from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
@@ -25,7 +26,6 @@ from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
-from mirrormaker.wire.records.murmur2 import _one as murmur2
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker import stream as stream_module
@@ -33,8 +33,9 @@ from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.resume import Found
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import ProduceAnswer, Record, write_batch
-from tests.unit.wire.protocol.test_produce import their_answer
+from tests.support.answers import ProduceAnswer
+from tests.support.answers import encode_produce_answer as their_answer
+from tests.support.batches import Record, write_batch
 from tests.unit.worker.test_cursor import WORK
 
 US = Identity(7, 0)
