@@ -47,6 +47,7 @@ class _Messages:
             at = stop
         self.starts = np.array(starts, np.int64)
         self.ends = np.array([*starts[1:], at] if starts else [], np.int64)
+        # A message of format 0 at the end may be shorter than the front of format 1.
         padded = np.concatenate([self.data, np.zeros(_FRONT.itemsize, np.uint8)])
         front = padded[self.starts[:, None] + np.arange(_FRONT.itemsize)].view(_FRONT)[:, 0]
         self.offsets = front["offset"].astype(np.int64)

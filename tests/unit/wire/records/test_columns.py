@@ -230,23 +230,23 @@ def test_many_records_are_quick(batches: int, each: int, size: int) -> None:
     assert isinstance(found, Batches)
 
     began = time.monotonic()
-    taken = unpack(found)
-    table = to_table(taken)
-    packed = pack(taken, [*range(0, len(taken), 5000), len(taken)])
+    unpacked = unpack(found)
+    table = to_table(unpacked)
+    packed = pack(unpacked, [*range(0, len(unpacked), 5000), len(unpacked)])
     again = from_table(table)
     assert time.monotonic() - began < PATIENCE
 
-    assert taken.offsets.tolist() == list(range(batches * each))
+    assert unpacked.offsets.tolist() == list(range(batches * each))
     assert table.column("key").to_pylist() == [r.key for r in log] * batches
     assert table.column("value").to_pylist() == [r.value for r in log] * batches
-    assert taken.timestamps.tolist() == [r.timestamp for r in log] * batches
-    assert all(again.tail(i) == taken.tail(i) for i in range(0, len(taken), 997))
+    assert unpacked.timestamps.tolist() == [r.timestamp for r in log] * batches
+    assert all(again.tail(i) == unpacked.tail(i) for i in range(0, len(unpacked), 997))
     assert [record for _, record in reread(packed[:1])] == (log * batches)[:5000]
     assert reread(packed[-1:])[-1][1] == log[-1]
 
 
 def test_a_hundred_thousand_records_in_the_opposite_order() -> None:
-    taken = unpack(join(write_batch(numbered(100_000, 40))))
-    (packed,) = pack(taken[::-1], [0, len(taken)], ZSTD)
+    unpacked = unpack(join(write_batch(numbered(100_000, 40))))
+    (packed,) = pack(unpacked[::-1], [0, len(unpacked)], ZSTD)
     back = unpack(Batches(packed, [0, len(packed)]))[::-1]
-    assert to_table(back).drop(["offset"]) == to_table(taken).drop(["offset"])
+    assert to_table(back).drop(["offset"]) == to_table(unpacked).drop(["offset"])
