@@ -21,8 +21,8 @@ from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.outlet import RecordDigest
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_task import StreamTask
-from tests.support.strategies import ProduceAnswer, Record, write_batch
-from tests.unit.wire.protocol.test_produce import their_answer
+from tests.support.answers import ProduceAnswer, encode_produce_answer
+from tests.support.batches import Record, write_batch
 
 US = Identity(7, 0)
 VERSION = 12  # the newest produce request that has topics by name
@@ -75,7 +75,7 @@ class Wire:
 
     def answer(self, error: int = 0, base_offset: int = -1) -> Batch:
         batch, answered = self.waiting.pop(0)
-        body = their_answer(
+        body = encode_produce_answer(
             VERSION, ProduceAnswer([("t", bytes(16), [Appended("", 0, error, base_offset, None)])], [], None, [])
         )
         answered(memoryview(body), None)

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from mirrormaker.errors import NumbersBroken
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
-SEQUENCES = 1 << 31
 # A broker remembers the last five batches of each producer, to recognise duplicates.
 MAX_IN_FLIGHT = 5
 

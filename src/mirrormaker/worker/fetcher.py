@@ -89,7 +89,7 @@ class Fetcher:
                 wait = self._stream_task.fetch_max_wait_ms / 1000 + self._source.endpoint.request_timeout
                 data = await asyncio.wait_for(asyncio.shield(answer), wait)
                 self._polling = frozenset()
-                error, parts = fetch.answer(version, data)
+                error, parts = fetch.decode_response(version, data)
                 raise_for(error)
                 failed = any(part.error for part in parts)
                 deliveries = self._deliveries(parts, requested)
@@ -144,19 +144,19 @@ class Fetcher:
     def _poll(self) -> tuple[asyncio.Future[memoryview], Requested, int] | None:
         """Send a fetch request for every cursor on the hot path; return None if nothing could be sent."""
         connection, task = self._connection, self._stream_task
-        topics: dict[tuple[str, bytes], list[fetch.Wanted]] = defaultdict(list)
+        topics: dict[tuple[str, bytes], list[fetch.PartitionToFetch]] = defaultdict(list)
         requested: Requested = {}
         if connection is None or not connection.is_open:
             return None
         version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
         flowing = [cursor for cursor in self.cursors if cursor.flowing]
         room, most = self._room_to_fetch(), task.partition_fetch_bytes
-        if version < fetch.LIMITS_ALL and flowing:
+        if version < fetch.FIRST_WITH_MAX_BYTES and flowing:
             most = min(most, room // len(flowing))
         for cursor in flowing:
             leader = self._source.leader(cursor.topic, cursor.partition)
             topics[cursor.topic, cursor.source_id].append(
-                fetch.Wanted(
+                fetch.PartitionToFetch(
                     cursor.partition,
                     cursor.fetch_from[0],
                     leader.leader_epoch if leader else -1,
@@ -168,7 +168,7 @@ class Fetcher:
             requested[key] = (cursor, cursor.fetch_round)
         if not requested:
             return None
-        body = fetch.request(
+        body = fetch.encode_request(
             version,
             [(*topic, wanted) for topic, wanted in topics.items()],
             max_wait_ms=task.fetch_max_wait_ms,
@@ -179,14 +179,14 @@ class Fetcher:
         self._polling = frozenset(cursor for cursor, _ in requested.values())
         return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), requested, version
 
-    def _deliveries(self, parts: list[fetch.Fetched], requested: Requested) -> list[Delivery]:
+    def _deliveries(self, parts: list[fetch.FetchedPartition], requested: Requested) -> list[Delivery]:
         """Return the batches of an answer by cursor, and move each cursor's next fetch behind them."""
         deliveries: list[Delivery] = []
         for part in parts:
             cursor, fetch_round = requested.get((part.topic, part.partition), (None, -1))
             if cursor is None or cursor.fetch_round != fetch_round:
                 continue
-            if part.diverging is not None:
+            if part.diverging_epoch is not None:
                 cursor.interrupt(Renumber(RestartAt.TRUNCATED, "the source's log was cut back"))
                 continue
             if part.error:
@@ -195,7 +195,7 @@ class Fetcher:
             if cursor.note:
                 cursor.note = ""
             read_committed = self._stream_task.read_committed
-            cursor.high_watermark = part.stable_offset if read_committed else part.high_watermark
+            cursor.high_watermark = part.last_stable_offset if read_committed else part.high_watermark
             if not len(part.records):
                 continue
             try:
@@ -213,7 +213,7 @@ class Fetcher:
             else:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
-            deliveries.append((cursor, cursor.fetch_round, fetched, list(part.aborted)))
+            deliveries.append((cursor, cursor.fetch_round, fetched, list(part.aborted_transactions)))
             # Brokers fill their answers from the front, so a cursor that got something goes to the end of the next
             # request.
             if cursor in self.cursors:
@@ -227,7 +227,7 @@ class Fetcher:
         if cursor.min_fetch_bytes > 2 * self._stream_task.fetch_max_bytes:
             cursor.interrupt(cursor.stop_error(cursor.expected, "its message is larger than fetch.max.bytes"))
 
-    def _partition_error(self, cursor: Cursor, part: fetch.Fetched) -> None:
+    def _partition_error(self, cursor: Cursor, part: fetch.FetchedPartition) -> None:
         if part.error == OFFSET_OUT_OF_RANGE:
             reason = f"source offset {cursor.expected} is out of range"
             cursor.interrupt(Renumber(RestartAt.OUT_OF_RANGE, reason))

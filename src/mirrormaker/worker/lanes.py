@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from mirrormaker.errors import CorruptBatch
+from mirrormaker.errors import BadVarint, CorruptBatch
+from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from mirrormaker.wire.records.compression import LZ4, ZSTD
 
@@ -64,15 +65,10 @@ def _marker(batch: Batch) -> int:
     """
     data, at = batch.data, HEADER.size
     try:
-        at = _past_varint(data, at) + 1
-        for _ in range(3):
-            at = _past_varint(data, at)
-        return data[at + 2] << 8 | data[at + 3]
-    except IndexError as error:
-        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error
-
-
-def _past_varint(data: memoryview, at: int) -> int:
-    while data[at] > 0x7F:
+        _, at = varints.read_one(data, at)
         at += 1
-    return at + 1
+        for _ in range(3):  # timestamp delta, offset delta, key length
+            _, at = varints.read_one(data, at)
+        return data[at + 2] << 8 | data[at + 3]
+    except (BadVarint, IndexError) as error:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error

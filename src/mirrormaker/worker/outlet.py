@@ -29,11 +29,11 @@ from mirrormaker.kafka_errors import (
     UNSUPPORTED_COMPRESSION_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-from mirrormaker.model.numbers import SEQUENCES, Channel
+from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import denied
-from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.records.batch import SEQUENCES, Batch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.interrupts import Renumber, RestartAt, SplitBatch

@@ -31,7 +31,7 @@ def by_key(records: Records, source_partition: int, count: int) -> Ints:
     chosen = murmur2.partitions(records.data, start, np.maximum(size, 0), count)
     keyless = size < 0
     if keyless.any():
-        chosen = np.where(keyless, murmur2.spread(source_partition, records.offsets, count), chosen)
+        chosen = np.where(keyless, murmur2.partitions_without_key(source_partition, records.offsets, count), chosen)
     return chosen
 
 

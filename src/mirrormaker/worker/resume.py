@@ -183,7 +183,7 @@ async def _send_again(target: Cluster, topic: str, partition: int, unconfirmed: 
     connection = await target.connection(leader.leader, "produce-again")
     version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
     topics = [(topic, unconfirmed.topic_id, [(partition, memoryview(unconfirmed.data))])]
-    parts = produce.request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
+    parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
     await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
 
@@ -206,8 +206,8 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
     version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
-    wanted = fetch.Wanted(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
-    body = fetch.request(
+    wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
+    body = fetch.encode_request(
         version,
         [(topic, target.topics[topic].id, [wanted])],
         max_wait_ms=100,
@@ -216,7 +216,7 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
         read_committed=False,
     )
     answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    error, parts = fetch.answer(
+    error, parts = fetch.decode_response(
         version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
     )
     raise_for(error)

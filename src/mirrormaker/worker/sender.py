@@ -54,7 +54,9 @@ class Sender:
     def _send(self, connection: Connection, limit: int) -> bool:
         """Send one request with a batch of each outlet that has one ready and fits; return False if there is none."""
         version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
-        if version < produce.TAKES_BATCHES and any(outlet.channel.identity.is_numbered for outlet in self.ready):
+        if version < produce.FIRST_WITH_RECORD_BATCHES and any(
+            outlet.channel.identity.is_numbered for outlet in self.ready
+        ):
             self._lost(ConnectionLost(f"broker {self.node} says that it is older than 0.11, and the target is not"))
             return False
         topics: dict[tuple[str, bytes], dict[int, Part]] = {}
@@ -71,9 +73,9 @@ class Sender:
                 continue
             room = min(room, self._task.max_request_bytes) - entry.size
             data: Part = entry.batch.data
-            if version < produce.TAKES_BATCHES:
+            if version < produce.FIRST_WITH_RECORD_BATCHES:
                 try:
-                    data = legacy.older(entry.batch, 1 if version >= 2 else 0)
+                    data = legacy.to_message_set(entry.batch, 1 if version >= 2 else 0)
                 except CorruptBatch as error:
                     outlet.refused(BrokerError(CORRUPT_MESSAGE, str(error)))
                     continue
@@ -90,7 +92,7 @@ class Sender:
             for outlet in filter(self.ready.__contains__, outlets):
                 del self.ready[outlet]
                 self.ready[outlet] = None
-        parts = produce.request(
+        parts = produce.encode_request(
             version,
             [(*topic, list(batches.items())) for topic, batches in topics.items()],
             acks=self._task.acks,
@@ -107,7 +109,7 @@ class Sender:
             self._lost(error or ConnectionLost("closed"))
             return
         try:
-            results = produce.answer(version, data)
+            results = produce.decode_response(version, data)
         except BadFrame as bad:
             self._lost(ConnectionLost(str(bad)))
             return

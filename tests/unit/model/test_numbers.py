@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mirrormaker.errors import NumbersBroken
-from mirrormaker.model.numbers import MAX_IN_FLIGHT, SEQUENCES, Channel, LoggedBatch
+from mirrormaker.model.numbers import MAX_IN_FLIGHT, Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
 US, OTHERS = Identity(7, 0), Identity(8, 0)
 

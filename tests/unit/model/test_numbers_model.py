@@ -20,8 +20,9 @@ from typing import NamedTuple
 import pytest
 
 from mirrormaker.errors import NumbersBroken
-from mirrormaker.model.numbers import SEQUENCES, Channel, LoggedBatch
+from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
 OURS, THEIRS = Identity(7, 0), Identity(8, 0)
 NOT_LEADER, TIMED_OUT, OUT_OF_ORDER = 6, 7, 45

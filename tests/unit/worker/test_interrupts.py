@@ -21,7 +21,7 @@ from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import Record, write_batch
+from tests.support.batches import Record, write_batch
 from tests.support.worker_stage import NOW, START, US, Play, Stage, fetcher_of, settle, until
 
 

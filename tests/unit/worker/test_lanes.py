@@ -13,7 +13,7 @@ from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.compression import LZ4, NONE, ZSTD
 from mirrormaker.worker.lanes import can_forward, flag_data
-from tests.support.strategies import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
+from tests.support.batches import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
 
 RECORD = Record(0, b"key", b"value")
 LONG = Record(0, b"key", b"value" * 100)  # compression makes it smaller, so it is used

@@ -17,16 +17,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kafka.partitioner.default import murmur2
 from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
-from mirrormaker.model.numbers import SEQUENCES, Channel, LoggedBatch
+from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
-from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
-from mirrormaker.wire.records.murmur2 import _one as murmur2
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker import resume as resume_module
@@ -35,9 +35,9 @@ from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.outlet import RecordDigest
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import ProduceAnswer, Record, write_batch
+from tests.support.answers import ProduceAnswer, encode_produce_answer
+from tests.support.batches import Record, write_batch
 from tests.support.worker_stage import TASK
-from tests.unit.wire.protocol.test_produce import their_answer
 
 US = Identity(7, 0)
 VERSION = 12
@@ -225,7 +225,7 @@ class Actor:
                 continue
             error, base = self.world.logs[partition].append(data)
             results.append(Appended("", partition, TIMED_OUT if fate < 0.08 and not error else error, base, None))
-        body = their_answer(VERSION, ProduceAnswer([("t", bytes(16), results)], [], None, []))
+        body = encode_produce_answer(VERSION, ProduceAnswer([("t", bytes(16), results)], [], None, []))
         answered(memoryview(body), None)
 
     def lose_a_connection(self) -> None:
