@@ -17,8 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 from kafka import TopicPartition
-from kafka.protocol.consumer import JoinGroupRequest
-from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.control.control_server import ControlServer
@@ -53,6 +51,7 @@ from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import BROKER, describe_configs
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from mirrormaker.wire.protocol import old_brokers
+from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
 from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of

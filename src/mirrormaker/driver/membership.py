@@ -17,18 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    OffsetCommitRequest,
-    SyncGroupRequest,
-)
-
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
 from mirrormaker.kafka_errors import (
     FENCED_INSTANCE_ID,
@@ -45,6 +33,17 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator, by_topic
+from mirrormaker.wire.protocol.messages import (
+    ApiMessage,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 from mirrormaker.worker.stream_task import now
 
 Key = tuple[str, int]
@@ -338,7 +337,7 @@ class Membership:
         self, request: ApiMessage, *, lane: str = "control", timeout: float | None = None, newest: int | None = None
     ) -> Any:
         try:
-            return await self._coordinator.ask(request, lane=lane, timeout=timeout, newest=newest)
+            return await self._coordinator.ask(request, purpose=lane, timeout=timeout, newest=newest)
         except BrokerError as error:
             self._check(error.code, error.detail, None)
             raise

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from kafka.protocol.producer import InitProducerIdRequest
-
 from mirrormaker.driver.source_loss import cut_back, end_of_epoch, lost_before, there_already
 from mirrormaker.errors import (
     OUTAGE,
@@ -26,6 +24,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import CLUSTER_DENIED, denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol.messages import InitProducerIdRequest
 from mirrormaker.worker.interrupts import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
 from mirrormaker.worker.resume import read_back
 

@@ -7,12 +7,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
-
 from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
 from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.protocol.messages import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 # What a target topic inherits, so that a backlog is not deleted or refused on arrival.
 INHERITED = (

@@ -124,7 +124,7 @@ class Fetcher:
         asked: Asked = {}
         if connection is None or not connection.is_open:
             return None
-        version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+        version = fetch.version_for(connection)
         known = self.stream.source
         flowing = [cursor for cursor in self.cursors if cursor.flowing]
         room, most = self.stream.room_to_fetch(), work.partition_fetch_bytes

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from kafka.protocol.admin import DescribeProducersRequest
 
 from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import (
@@ -21,6 +20,7 @@ from mirrormaker.model.position import Cut, Identity
 from mirrormaker.wire.client.cluster import Cluster, Partition
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
 from mirrormaker.wire.protocol import fetch, produce
+from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack
 
@@ -151,7 +151,7 @@ async def _send_again(target: Cluster, topic: str, partition: int, again: Again)
     """Under the lease, as everything that is sent. Whatever the answer is, the log will tell."""
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "produce-again")
-    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+    version = produce.version_for(connection)
     topics = [(topic, again.topic_id, [(partition, memoryview(again.data))])]
     parts = produce.request(version, topics, acks=-1, timeout_ms=_AGAIN_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
@@ -175,7 +175,7 @@ async def _offset(target: Cluster, topic: str, partition: int, when: int, replic
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
-    version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+    version = fetch.version_for(connection)
     wanted = fetch.Wanted(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
     body = fetch.request(
         version,

@@ -52,7 +52,7 @@ class Sender:
     def _send(self, connection: Connection, limit: int) -> bool:
         """One request: one batch of each partition that has one, as far as they fit."""
         work = self.stream.work
-        version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        version = produce.version_for(connection)
         if version < produce.TAKES_BATCHES and any(outlet.channel.identity.is_numbered for outlet in self.ready):
             self._lost(ConnectionLost(f"broker {self.node} says that it is older than 0.11, and the target is not"))
             return False

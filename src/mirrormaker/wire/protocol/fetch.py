@@ -7,12 +7,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.transport.connection import Connection
 
 API_KEY = 1
 VERSIONS = (0, 18)
 LIMITS_ALL = (
     3  # from this version (Kafka 0.10.1) on: a limit for the whole answer, and a first batch comes whatever its size
 )
+
+
+def version_for(connection: Connection) -> int:
+    """Return the newest version of Fetch that the broker and this module share."""
+    return min(connection.versions[API_KEY][1], VERSIONS[1])
 
 
 class Wanted(NamedTuple):

@@ -11,11 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-
 from mirrormaker.errors import ConnectionLost, HungUp, Silent
+from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
 from mirrormaker.wire.transport.connection import Connection
 
 Another = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker

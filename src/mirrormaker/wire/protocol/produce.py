@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
-from mirrormaker.wire.transport.connection import Part
+from mirrormaker.wire.transport.connection import Connection, Part
 
 API_KEY = 0
 VERSIONS = (0, 13)
 TAKES_BATCHES = 3  # from this version (Kafka 0.11) on; before, messages of format 1, and of format 0 before version 2
+
+
+def version_for(connection: Connection) -> int:
+    """Return the newest version of Produce that the broker and this module share."""
+    return min(connection.versions[API_KEY][1], VERSIONS[1])
 
 
 class Appended(NamedTuple):
