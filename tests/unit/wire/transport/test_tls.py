@@ -24,7 +24,7 @@ from mirrormaker.wire.auth.keystores import encrypt_private_key, load_private_ke
 from mirrormaker.wire.credentials import Tls
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.wire.transport.tls import openssl_name, ssl_context
-from tests.unit.wire.transport.test_connection import Talk, echo, hear, run
+from tests.support.peer import Talk, echo, hear, run
 
 RECORD = 16 * 1024
 
