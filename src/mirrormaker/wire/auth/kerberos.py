@@ -151,5 +151,5 @@ def _explain(error: Any, library: Any, *, is_new: bool) -> str:
     if isinstance(error, library.exceptions.ExpiredCredentialsError):
         words = "the ticket has expired"
     advice = next((text for pattern, text in _ADVICE if re.search(pattern, words)), "")
-    advice = _CLOCKS if is_new and advice == _NEW_TICKET else advice
+    advice = _CLOCKS if is_new and advice is _NEW_TICKET else advice
     return f"{words}: {advice}" if advice else words
