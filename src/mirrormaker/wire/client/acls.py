@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable
 
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol.messages import MetadataRequest
 
-TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = 29, 30, 31  # error codes
+TOPIC_DENIED = TOPIC_AUTHORIZATION_FAILED
 _OPERATIONS = {"Read": 3, "Write": 4}  # Kafka's codes of ACL operations
 
 
@@ -42,7 +43,7 @@ async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[st
     )
     found: dict[str, list[str]] = {}
     for topic in (await cluster.ask(request)).topics:
-        if topic.error_code == TOPIC_DENIED:
+        if topic.error_code == TOPIC_AUTHORIZATION_FAILED:
             found[topic.name] = list(needed)
         elif topic.error_code == 0 and topic.authorized_operations is not None:
             found[topic.name] = [name for name in needed if _OPERATIONS[name] not in topic.authorized_operations]
