@@ -53,7 +53,7 @@ class MadeUp:
         )  # fmt: skip
 
     def _partition(self, at: int, key: tuple[str, int]) -> Partition:
-        state, why = (WAITING, "NotEnoughReplicas (19)") if key in self.waits else (FLOWING, "")
+        state, why = (WAITING, "NOT_ENOUGH_REPLICAS (19)") if key in self.waits else (FLOWING, "")
         return Partition("old", *key, at % self.streams, state, why, 1000, (at * 7919) % 1000)
 
 

@@ -218,6 +218,7 @@ class Flow:
             codec=target.codec,
             partition_by=target.partition_by,
             handler=options.message_handler,
+            handler_object=options.handler_object,
         )
 
     # -- running

@@ -11,7 +11,10 @@ import socket
 import tempfile
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from mirrormaker.console.display import Display, Totals, duration
+from mirrormaker.console.log_display import LogDisplay
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.instance_ids import InstanceIds
@@ -46,16 +49,25 @@ _SUMMARY_WITHIN = 5.0  # seconds that the summary waits for slower sources
 class MirrorDriver:
     """Everything that one `mirrormaker run` owns."""
 
-    def __init__(self, options: RunOptions, sources: list[SourceSettings], target: TargetSettings) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        sources: list[SourceSettings],
+        target: TargetSettings,
+        *,
+        display: LogDisplay | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        """`display` replaces the one on stderr. `spark` is used as it is; otherwise Spark is started, and ended."""
         self.options, self.sources, self.target = options, sources, target
         self.filter = Filter.of(options.include, options.exclude)
-        self._handler = load_handler(*options.message_handler) if options.message_handler else None
+        self._handler = load_handler(options.message_handler, options.handler_object)
         self._listener = load_listener(*options.rebalance_listener) if options.rebalance_listener else None
         self.flows: list[Flow] = []
         self._control = ControlServer()
         self._directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
         self._log = Path(options.log_file).absolute() if options.log_file else self._directory / "spark.log"
-        self.display = Display(options.progress_interval, self.totals, as_json=options.log_format == "json")
+        self.display = display or Display(options.progress_interval, self.totals, as_json=options.log_format == "json")
         self._counts = [Counts() for _ in sources]  # they outlive flows
         self._instance_ids = InstanceIds()
         self._members: dict[int, str] = {}  # group instance id, by source
@@ -67,10 +79,10 @@ class MirrorDriver:
         self._engine = Engine(options.spark_master, options.spark_conf, streams, self._directory, self._log)
         self._spark = SparkSupervisor(self._engine, self.filter, self.display.report)
 
-    async def run(self) -> int:
-        """Mirror; return the exit code."""
+    async def run(self, *, handle_signals: bool = True) -> int:
+        """Mirror until stopped; return the exit code."""
         await self._control.open(*self._control_addresses())
-        for name in (signal.SIGINT, signal.SIGTERM):
+        for name in (signal.SIGINT, signal.SIGTERM) if handle_signals else ():
             asyncio.get_running_loop().add_signal_handler(name, self._stop_by_signal, name)
         self.flows = [self._new_flow(number) for number in range(len(self.sources))]
         try:

@@ -77,7 +77,7 @@ class Stream:
         self._growth = 1.0  # bytes that are sent for each byte fetched
         self.handler, self._no_handler = None, ""
         try:
-            self.handler = load_handler(*work.handler) if work.handler else None
+            self.handler = load_handler(work.handler, work.handler_object)
         except MirrorError as error:  # it was found where the mirror was started, and is not to be found here
             self._no_handler = str(error)
         self._hands = ThreadPoolExecutor(1, "message-handler")

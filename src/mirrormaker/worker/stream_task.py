@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mirrormaker.wire.client.cluster import Endpoint
 
@@ -34,3 +36,5 @@ class StreamTask:
     codec: int | None  # compression.type; None keeps the codec of the source
     partition_by: str | None  # "key" or "same"; None keeps the partition where both sides have as many
     handler: tuple[str, str | None] | None  # --message.handler and its arguments
+    # A handler that is an object of the program which started the mirror; it travels with the task.
+    handler_object: Callable[[Any], Any] | None = None
