@@ -28,8 +28,8 @@ from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack_some
+from mirrormaker.wire.records.transactions import flag_data
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.lanes import committed
 
 T = TypeVar("T")
 
@@ -184,7 +184,7 @@ def _unpacked(run: Batches, aborted: Sequence[tuple[int, int]], start: int, stop
     run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
-        flags = [is_data for _, is_data in committed(list(run), aborted)]
+        flags = [is_data for _, is_data in flag_data(list(run), aborted)]
     else:
         flags = [True] * len(run)
     at = 0

@@ -13,8 +13,8 @@ from mirrormaker.verification.hashing import Hashes, contents
 from mirrormaker.verification.log_reader import Logs, Piece
 from mirrormaker.verification.plan import TARGET, Part, TopicPlan, Window
 from mirrormaker.wire.client.cluster import Endpoint
+from mirrormaker.wire.records.murmur2 import by_key
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.packing import by_key
 
 _TASKS = 8  # for each core: progress is seen, and the last tasks are not waited for long
 _SMALLEST, _LARGEST = 50_000, 500_000  # offsets of a task

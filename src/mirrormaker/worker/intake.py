@@ -18,9 +18,10 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_some
+from mirrormaker.wire.records.transactions import flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.lanes import committed, goes_as_is
+from mirrormaker.worker.lanes import goes_as_is
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import Repack
 
@@ -104,7 +105,7 @@ class Intake:
     def _forward(self, run: Batches, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         cursor, (outlet,) = self.cursor, self.cursor.outlets
         wanted = cursor.stream.work.codec
-        for batch, is_data in committed(list(run), aborted):
+        for batch, is_data in flag_data(list(run), aborted):
             if batch.last_offset < cursor.expected:
                 continue  # the broker may start with a batch that lies before the wanted offset
             batch.check()
@@ -147,7 +148,7 @@ class Intake:
         headers = run.headers
         kinds = headers["attributes"] & (CONTROL | TRANSACTIONAL)
         if kinds.any() or not headers["count"].all():
-            flags = [is_data for _, is_data in committed(list(run), aborted)]
+            flags = [is_data for _, is_data in flag_data(list(run), aborted)]
         else:
             flags = [True] * len(run)
         codecs = (headers["attributes"] & CODEC_MASK).tolist()

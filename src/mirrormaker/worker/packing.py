@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirrormaker.wire.records import murmur2
 from mirrormaker.wire.records.batch import HEADER, Batch
 from mirrormaker.wire.records.columns import Records, pack, sizes
 from mirrormaker.wire.records.compression import NONE
@@ -22,16 +21,6 @@ class Packed(NamedTuple):
     batch: Batch
     first: int
     last: int
-
-
-def by_key(records: Records, source_partition: int, count: int) -> Ints:
-    """The target partition of each record: where Java's partitioner puts its key; without one, spread by offset."""
-    start, size = records.keys()
-    chosen = murmur2.partitions(records.data, start, np.maximum(size, 0), count)
-    keyless = size < 0
-    if keyless.any():
-        chosen = np.where(keyless, murmur2.spread(source_partition, records.offsets, count), chosen)
-    return chosen
 
 
 def shares(targets: Ints, count: int) -> list[Ints]:

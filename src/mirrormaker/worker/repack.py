@@ -15,13 +15,14 @@ from mirrormaker.errors import DataError, Undeliverable
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.compression import NONE
+from mirrormaker.wire.records.murmur2 import by_key
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.handler import Handled
 from mirrormaker.worker.interrupts import SAME_PLACE, Hold, Renumber
 from mirrormaker.worker.lanes import goes_with
 from mirrormaker.worker.outlet import Entry, Outlet
-from mirrormaker.worker.packing import Packed, by_key, first_too_large, pack_shares, shares
+from mirrormaker.worker.packing import Packed, first_too_large, pack_shares, shares
 from mirrormaker.worker.resume import Found
 
 if TYPE_CHECKING:
