@@ -21,7 +21,7 @@ from kafka.structs import OffsetAndMetadata
 from mirrormaker.embedded import Cluster
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.verification.hashing import contents
+from mirrormaker.verification.hashing import hash_records
 from mirrormaker.wire.records.columns import Records
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import read
@@ -35,7 +35,7 @@ _SMALL = 5000  # records of a small topic's partition: several chunks
 _BIG = 500_000  # of each of four partitions
 _PRODUCER = 7700  # that the ledger names for the first partition
 _AT = 3210  # where something is planted
-_ENDS = (np.flatnonzero(contents(many(4 * _SMALL), True) & np.uint64(1023) == 0) + 1).tolist()  # of its chunks
+_ENDS = (np.flatnonzero(hash_records(many(4 * _SMALL), True) & np.uint64(1023) == 0) + 1).tolist()  # of its chunks
 
 # The record before it was changed, and how.
 _ROW = Row(b"the-key", b"the value", AN_HOUR_AGO, (("trace", b"1"),))

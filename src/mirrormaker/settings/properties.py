@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,6 +82,17 @@ def _look_up(found: re.Match[str], where: str) -> str:
     if key not in lines:
         raise SettingError(f"{where}: there is no {key} in {path}")
     return lines[key]
+
+
+PropertiesLike = str | os.PathLike[str] | Mapping[str, str]  # a property file, or its content
+
+
+def load(settings: PropertiesLike, name: str) -> Properties:
+    """Return settings that a Python program gives as a file or as a mapping; `name` is how errors name a mapping."""
+    if isinstance(settings, Mapping):
+        lines = (Property(key, value, line) for line, (key, value) in enumerate(settings.items(), 1))
+        return Properties(name, lines)
+    return read(os.fspath(settings), name)
 
 
 def parse(text: str, path: str = "") -> Iterator[Property]:
