@@ -60,10 +60,11 @@ def read(
 ) -> DataFrame:
     """Return the records of topics: topic, partition, offset, timestamp, key, value, headers and producer id.
 
-    `settings` is a property file of either cluster as `mirrormaker run` takes it, or its content as a mapping. `since` and `until`
-    take only records with timestamps between them. This call fixes the range of offsets, so the DataFrame has the same records
-    each time that it is computed, unless retention deletes some. `isolation.level=read_committed` leaves out aborted
-    transactions. The timestamp of a record without one is null. The workers of `spark` must have this package.
+    `settings` is a property file of either cluster as `mirrormaker run` takes it, or its content as a mapping. `since`
+    and `until` take only records with timestamps between them. This call fixes the range of offsets, so the DataFrame
+    has the same records each time that it is computed, unless retention deletes some. `isolation.level=read_committed`
+    leaves out aborted transactions. The timestamp of a record without one is null. The workers of `spark` must have
+    this package.
 
     Raise SettingError for a mistake in the arguments or an unknown topic, ClusterError if the cluster cannot be read.
     """

@@ -1,11 +1,11 @@
 """Cut records into chunks of about a thousand, each with one checksum.
 
-A chunk ends behind a record whose own checksum ends in zeros. The content alone decides that, so the same records fall into the
-same chunks on both sides, whatever their offsets are and wherever reading began. Equal chunks are equal records; only chunks that
-one side lacks are compared record by record.
+A chunk ends behind a record whose own checksum ends in zeros. The content alone decides that, so the same records fall
+into the same chunks on both sides, whatever their offsets are and wherever reading began. Equal chunks are equal
+records; only chunks that one side lacks are compared record by record.
 
-A *series* is a sequence of records whose order a mirror keeps. On the source, it is the records of one partition that go to one
-target partition; on the target, the records of one producer in one partition.
+A *series* is a sequence of records whose order a mirror keeps. On the source, it is the records of one partition that
+go to one target partition; on the target, the records of one producer in one partition.
 """
 
 from __future__ import annotations

@@ -81,13 +81,14 @@ def verify(
 ) -> Verdict:
     """Compare the records of source and target: key, value, headers, timestamp and order.
 
-    `sources` and `target` are the property files that the mirror runs with, or their content as mappings. `whitelist` or
-    `blacklist` is the mirror's filter; without one, the filter in the sources' files counts. `topics` takes only some of the
-    filter's topics; without any filter, it names them. `since` and `until` take only records with timestamps between them.
-    `allow_other_writers`: records on the target that the mirror did not write are no difference.
+    `sources` and `target` are the property files that the mirror runs with, or their content as mappings. `whitelist`
+    or `blacklist` is the mirror's filter; without one, the filter in the sources' files counts. `topics` takes only
+    some of the filter's topics; without any filter, it names them. `since` and `until` take only records with
+    timestamps between them. `allow_other_writers`: records on the target that the mirror did not write are no
+    difference.
 
-    `spark` is a session whose workers have this package: it is neither configured nor stopped. Without one, a Spark is started
-    and ended. `progress` is called with a line of text every two seconds.
+    `spark` is a session whose workers have this package: it is neither configured nor stopped. Without one, a Spark is
+    started and ended. `progress` is called with a line of text every two seconds.
 
     Raise SettingError for a mistake in the arguments, CannotTell if something keeps both sides from being compared.
     """

@@ -97,13 +97,13 @@ class Comparison:
             return
         if plan.compacted:
             raise CannotTell(
-                f"{plan.name} is compacted, or may be: a later record, outside of --from and --to, may have superseded another;"
-                " leave out --from and --to, or leave out the topic with --topics"
+                f"{plan.name} is compacted, or may be: a later record, outside of --from and --to, may have superseded"
+                " another; leave out --from and --to, or leave out the topic with --topics"
             )
         if not plan.compares_timestamps:
             raise CannotTell(
-                f"{plan.name} does not have the source's timestamps on the target (message.timestamp.type=LogAppendTime, or Kafka"
-                " before 0.10), so --from and --to cannot be used; leave out the topic with --topics"
+                f"{plan.name} does not have the source's timestamps on the target (message.timestamp.type=LogAppendTime,"
+                " or Kafka before 0.10), so --from and --to cannot be used; leave out the topic with --topics"
             )
 
     def _scan(self, plans: Sequence[TopicPlan]) -> list[_TopicMatched]:

@@ -62,12 +62,13 @@ class Difference:
     target_partition: int
     source_offset: int | None
     target_offset: int | None
-    # On the side that lacks the record: the offset of the record before its place. Of a doubled record: its source offset.
+    # On the side that lacks the record: the offset of the record before its place. Of a doubled record: its source
+    # offset.
     neighbour: int | None = None
 
 
 def describe_difference(difference: Difference, task: TaskInput) -> str:
-    """Return one line without any content of the record. The fields of a changed record are found by reading it again."""
+    """Return one line without any content of the record. A changed record is read again to name its fields."""
     source = f"{difference.topic}-{difference.partition}"
     target = f"{difference.topic}-{difference.target_partition}"
     on_target = "" if source == target else f"{target} "

@@ -1,7 +1,7 @@
 """A 64-bit checksum of each record, computed for many records at once.
 
-Each round mixes in eight bytes of every record, as fasthash64 does: 0.2 µs for a record of 100 bytes. Long records are few; BLAKE2b
-hashes them one by one.
+Each round mixes in eight bytes of every record, as fasthash64 does: 0.2 µs for a record of 100 bytes. Long records are
+few; BLAKE2b hashes them one by one.
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ def _drop_deleted(
 ) -> tuple[list[Chunk], list[Chunk]]:
     """Return the unpaired chunks without those that the other log has deleted, which are counted in `match`.
 
-    Chunks right before the first equal one stay: the log's start may have cut them in two, or they may have been changed.
+    Chunks right before the first equal one stay: the log's start may have cut them in two, or they may have been
+    changed.
     """
     first_pairs: dict[Series, Pair] = {}
     for pair in pairs:

@@ -70,7 +70,8 @@ class PartitionRange:
     topic: str
     partition: int
     log_start: int
-    # The offsets to compare: from `start` up to `stop`. `start` is later than `log_start` if a window leaves out old records.
+    # The offsets to compare: from `start` up to `stop`. `start` is later than `log_start` if a window leaves out old
+    # records.
     start: int
     stop: int
     end: int
@@ -135,7 +136,7 @@ class TopicPlan:
 
 
 class CompareLimits:
-    """Decide up to which offsets one topic is compared. Give it all source partitions first, then ask for the target's."""
+    """Decide up to which offsets one topic is compared: first all source partitions, then those of the target."""
 
     def __init__(self) -> None:
         # The highest target offset that a position names, by target partition.
@@ -174,8 +175,8 @@ class CompareLimits:
     def limit_target(self, part: PartitionRange) -> PartitionRange:
         """Return a target partition with the offsets that are compared.
 
-        If all of its sources are mirrored, that is the whole log; otherwise everything before the last offset that a position
-        names. A log that ends before that offset has an open transaction, which hides its last records.
+        If all of its sources are mirrored, that is the whole log; otherwise everything before the last offset that a
+        position names. A log that ends before that offset has an open transaction, which hides its last records.
         """
         reached = self._reached.get(part.partition, 0)
         if part.partition not in self._unfinished:

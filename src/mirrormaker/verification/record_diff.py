@@ -1,7 +1,7 @@
 """The second Spark job: compare record by record what the chunks could not settle.
 
-Both sides become rows and are joined by checksum. `unmatched` explains the records without a counterpart; the others are checked
-for their order.
+Both sides become rows and are joined by checksum. `unmatched` explains the records without a counterpart; the others
+are checked for their order.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class RecordDiff:
             sign * F.col("side"), sign * F.col("partition"), sign * F.col("offset")
         )
         key = ["plan", "target_partition", "hash", "n"]
-        source = rows.filter(f"not not_compared and side != {TARGET}").withColumn("n", F.row_number().over(order))
-        target = rows.filter(f"not not_compared and side = {TARGET}").withColumn("n", F.row_number().over(order))
+        source = rows.filter(f"compared and side != {TARGET}").withColumn("n", F.row_number().over(order))
+        target = rows.filter(f"compared and side = {TARGET}").withColumn("n", F.row_number().over(order))
         source = source.select(
             *key, "side", "partition", F.col("offset").alias("source_offset"), F.col("key").alias("source_key"),
             F.col("tombstone").alias("source_tombstone"),
@@ -122,7 +122,7 @@ class RecordDiff:
         return DiffResult(others | found.counts, found.differences)
 
     def _anchored(self, matched: DataFrame) -> DataFrame:
-        """Return matched records, and as anchors the first and last records of equal chunks, between which nothing moved."""
+        """Return matched records, and as anchors the first and last records of runs of equal chunks."""
         anchors = [
             (*SeriesKey.of(number, source), source_offset, target_offset)
             for number, (source, target) in edge_pairs(self._task.plans, self._matches)
@@ -236,8 +236,8 @@ def _number_missing(anchored: DataFrame, missing: DataFrame) -> DataFrame:
 def _number_extra(anchored: DataFrame, extra: DataFrame, rows: DataFrame) -> DataFrame:
     """Return extra records with `after`, the source offset of the equal record before them.
 
-    `original` is the offset of a source record with the same content, if there is one. `n` counts the extra records behind the
-    same equal record, those without an original first.
+    `original` is the offset of a source record with the same content, if there is one. `n` counts the extra records
+    behind the same equal record, those without an original first.
     """
     extra = extra.select(
         "plan", "target_partition", F.lit(None).cast("int").alias("side"), F.lit(None).cast("int").alias("partition"),

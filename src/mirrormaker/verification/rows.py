@@ -27,7 +27,7 @@ from mirrormaker.wire.records.varints import Ints
 
 COLUMNS = (
     "plan int, side int, partition int, target_partition int, producer_id long, offset long, hash long, key long,"
-    " tombstone boolean, not_compared boolean, error string"
+    " tombstone boolean, compared boolean, error string"
 )
 _SCHEMA = pa.schema(
     [
@@ -42,8 +42,8 @@ _SCHEMA = pa.schema(
         # The key's checksum, and whether the value is null: only of compacted topics.
         pa.field("key", pa.int64()),
         pa.field("tombstone", pa.bool_()),
-        # True for records behind those that are compared: they may supersede others in a compacted topic.
-        pa.field("not_compared", pa.bool_()),
+        # False for records behind those that are compared: they may supersede others in a compacted topic.
+        pa.field("compared", pa.bool_()),
         # A row with an error has nothing else.
         pa.field("error", pa.string()),
     ]
@@ -132,9 +132,9 @@ def _batch(
             keep |= (selectors == selector) & (at >= 0) & (log.records.offsets <= lasts[np.maximum(at, 0)])
         log, hashes, selectors = log.select(keep), hashes[keep], selectors[keep]
     records, count = log.records, len(log.records)
-    not_compared = records.offsets >= part.stop
+    compared = records.offsets < part.stop
     if span.side == TARGET:
-        not_compared |= is_arriving(log, plan.limits_of(span.partition))
+        compared &= ~is_arriving(log, plan.limits_of(span.partition))
     keys, tombstones = pa.nulls(count, pa.int64()), pa.nulls(count, pa.bool_())
     if plan.compacted:
         start, size = records.keys()
@@ -145,6 +145,6 @@ def _batch(
         pa.array(np.full(count, span.plan, np.int32)), pa.array(np.full(count, span.side, np.int32)),
         pa.array(np.full(count, span.partition, np.int32)), pa.array(target_partitions.astype(np.int32)),
         pa.array(log.producer_ids), pa.array(records.offsets), pa.array(hashes.view(np.int64)), keys, tombstones,
-        pa.array(not_compared), pa.nulls(count, pa.string()),
+        pa.array(compared), pa.nulls(count, pa.string()),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

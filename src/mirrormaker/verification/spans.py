@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskInput:
-    """Everything that the tasks of a Spark job need. It travels in Spark's closure, so no secret is in Spark's configuration."""
+    """The input of a Spark job's tasks. It travels in the closure, so that no secret is in Spark's configuration."""
 
     # How to reach each side, and True if only committed records count there.
     endpoints: dict[int, tuple[Endpoint, bool]]

@@ -1,8 +1,8 @@
 """Ask both clusters what there is to compare, and how far the mirror is.
 
-The committed positions are read first, then the ends of the target's logs, then those of the source's. So everything that a position
-covers is on the target by then, and a source log that ends at its position is mirrored completely. A position names both: the
-source offset before which everything is mirrored, and the target offset before which it lies.
+The committed positions are read first, then the ends of the target's logs, then those of the source's. So everything
+that a position covers is on the target by then, and a source log that ends at its position is mirrored completely. A
+position names both: the source offset before which everything is mirrored, and the target offset before which it lies.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Facts(NamedTuple):
 
 
 class Survey:
-    """Connections to all clusters, and what they tell. It runs an event loop of its own between Spark's blocking calls."""
+    """Connections to all clusters, and what they tell. Runs an event loop of its own between Spark's blocking calls."""
 
     def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window) -> None:
         self._settings, self._target_settings, self.window = sources, target, window
@@ -151,8 +151,8 @@ class Survey:
             if position is not None:
                 if position.target_cluster != self._target.id:
                     raise CannotTell(
-                        f"group {settings.group_id} mirrors {key[0]}-{key[1]} to cluster {position.target_cluster}, and the"
-                        f" target is {self._target.id} ({self._target.endpoint}): name the target of this group"
+                        f"group {settings.group_id} mirrors {key[0]}-{key[1]} to cluster {position.target_cluster},"
+                        f" and the target is {self._target.id} ({self._target.endpoint}): name the target of this group"
                     )
                 if position.topic_id not in ("", topic_id(cluster, key[0])):
                     # The topic was deleted and created again. Nothing of the new one is mirrored yet.
@@ -215,8 +215,8 @@ class Survey:
         tells_settings = len(settings) == len(facts.topic_settings)
         if not tells_settings:
             notes.append(
-                "brokers do not tell its settings, so it may be compacted: a missing record is not seen if a later one has the"
-                " same key"
+                "brokers do not tell its settings, so it may be compacted: a missing record is not seen if a later one"
+                " has the same key"
             )
         keeps_timestamps, keeps_headers = (facts.produce_version >= v for v in (_WITH_TIMESTAMPS, _WITH_HEADERS))
         if not keeps_headers:
@@ -281,7 +281,7 @@ async def _finds_timestamps(cluster: Cluster) -> bool:
 async def _topic_settings(
     cluster: Cluster, settings: SourceSettings | TargetSettings, names: Sequence[str]
 ) -> dict[str, Mapping[str, str] | None]:
-    """Return the cleanup policy and the timestamp type of each existing topic; None for a topic of which nobody tells."""
+    """Return cleanup policy and timestamp type of each existing topic; None for a topic of which nobody tells."""
     existing = [name for name in names if name in cluster.topics]
     if existing and await cluster.knows(DescribeConfigsRequest):
         results = await describe_configs(cluster, TOPIC, existing, (_CLEANUP_POLICY, _TIMESTAMP_TYPE))

@@ -1,6 +1,7 @@
 """Find out why only one side has a record: retention, compaction, a mirror that is not there yet, or a real difference.
 
-Each record without a counterpart gets a `cause`. Everything is joins and windows over DataFrames, so Spark bounds the memory.
+Each record without a counterpart gets a `cause`. Everything is joins and windows over DataFrames, so Spark bounds the
+memory.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class UnmatchedRecords:
         self._learn(matched)
 
     def _learn(self, matched: DataFrame) -> None:
-        """Collect what equal records tell: the range that both sides share, and which producer writes which partition."""
+        """Collect from equal records the range that both sides share, and which producer writes which partition."""
         for number, (source, target) in edge_pairs(self._plans, self._matches):
             series = SeriesKey.of(number, source)
             self._shared[series].include(source.first, source.last, target.first, target.last)
@@ -133,8 +134,8 @@ class UnmatchedRecords:
                 "plan", "target_partition", F.col("key").alias("source_key")
             )
             latest = keys.agg(
-                F.max(F.when(F.expr(f"side != {TARGET} and not not_compared"), F.col("offset"))).alias("latest_offset"),
-                F.max(F.expr(f"side = {TARGET} and not_compared")).alias("arrives_later"),
+                F.max(F.when(F.expr(f"side != {TARGET} and compared"), F.col("offset"))).alias("latest_offset"),
+                F.max(F.expr(f"side = {TARGET} and not compared")).alias("arrives_later"),
                 F.max(F.expr(f"side = {TARGET}")).alias("key_on_target"),
             )
             records = records.join(latest, ["plan", "target_partition", "source_key"], "left")
@@ -191,10 +192,10 @@ class UnmatchedRecords:
             )
             latest = keys.agg(
                 F.max(F.when(F.expr(f"side = {TARGET}"), F.col("offset"))).alias("latest_offset"),
-                F.max(F.expr(f"side != {TARGET} and not_compared")).alias("comes_later"),
+                F.max(F.expr(f"side != {TARGET} and not compared")).alias("comes_later"),
             )
             records = records.join(latest, ["plan", "target_partition", "target_key"], "left")
-            # If the mirror is behind, a later tombstone on the source may have deleted the record and be compacted itself.
+            # If the mirror is behind, a tombstone that it has not copied may have deleted the record, and be gone itself.
             superseded = F.col("plan").isin(self._compacted) & (
                 F.col("target_tombstone") | (F.col("target_offset") < F.col("latest_offset")) | F.col("comes_later")
                 | F.coalesce("is_behind", "any_is_behind")
@@ -251,7 +252,8 @@ class UnmatchedRecords:
         by_producer = small_table(
             self._spark,
             owned,
-            "plan target_partition producer_id deleted_before arriving_after is_behind? losses owner_side owner_partition",
+            "plan target_partition producer_id deleted_before arriving_after is_behind? losses owner_side"
+            " owner_partition",
         )
         by_partition = small_table(
             self._spark,

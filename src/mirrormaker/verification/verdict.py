@@ -18,8 +18,9 @@ class TopicResult:
     name: str
     source_partitions: int
     target_partitions: int
-    # How many records came to which outcome: "same", a cause such as "not_yet_mirrored", or a kind of difference such as
-    # "missing". `differences.CAUSES` and `differences.DIFFERENCES` list them. Records out of order are in "same", too.
+    # How many records came to which outcome: "same", a cause such as "not_yet_mirrored", or a kind of difference such
+    # as "missing". `differences.CAUSES` and `differences.DIFFERENCES` list them. Records out of order are in "same",
+    # too.
     counts: Mapping[str, int] = field(default_factory=dict)
     # The first few differences in words.
     differences: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ def test_one_difference_leaves_one_chunk_on_each_side() -> None:
 
 
 def test_a_chunk_that_is_there_twice_is_looked_at_with_its_counterpart() -> None:
-    """A record that ends a chunk makes, doubled, a chunk of its own: without the other nobody would know whose double it is."""
+    """A doubled record that ends a chunk makes a chunk of its own; only its equal tells whose double it is."""
     ends = [chunk.last + 1 for chunk in chunks(0, _HASHES, []) if chunk.first > 1000]
     doubled = np.concatenate([_HASHES[: ends[1]], _HASHES[ends[0] : ends[1]], _HASHES[ends[1] :]])
     found = match_chunks(plan(), [*chunks(0, _HASHES, []), *chunks(TARGET, doubled, [])])

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark import SparkContext
 
 from mirrormaker.cli import call
 from mirrormaker.errors import CannotTell, SettingError
-from mirrormaker.verification.command import verify
+from mirrormaker.verification.command import _progress_line, verify
 
 # -- the command line
 
@@ -108,7 +109,7 @@ def test_settings_are_mappings_or_files(tmp_path: Path) -> None:
         ([str(tmp_path / "s")], tmp_path / "s"),
     ):
         with pytest.raises(CannotTell, match=f"the source cluster cannot be reached: .* in {name}"):
-            verify(sources, _TARGET, whitelist="t")  # type: ignore[arg-type]
+            verify(sources, _TARGET, whitelist="t")
 
 
 def test_both_sides_can_be_compared_where_an_event_loop_runs() -> None:
@@ -148,3 +149,37 @@ def test_a_session_that_exists_is_not_replaced(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(SparkContext, "_active_spark_context", object())
     with pytest.raises(SettingError, match="pass it as spark="):
         verify(_SOURCE, _TARGET, whitelist="t")
+
+
+# -- progress
+
+
+class Tracker:
+    """Spark's status tracker: jobs as (status, completed tasks, tasks)."""
+
+    def __init__(self, *jobs: tuple[str, int, int]) -> None:
+        self.jobs = jobs
+
+    def getJobIdsForGroup(self, group: str) -> list[int]:
+        return list(range(len(self.jobs)))
+
+    def getJobInfo(self, number: int) -> Any:
+        return SimpleNamespace(status=self.jobs[number][0], stageIds=[number])
+
+    def getStageInfo(self, number: int) -> Any:
+        _, completed, tasks = self.jobs[number]
+        return SimpleNamespace(numTasks=tasks, numCompletedTasks=completed)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "line"),
+    [
+        ([], ""),
+        ([("SUCCEEDED", 8, 8)], ""),
+        ([("RUNNING", 0, 8)], "reading both sides: 0 of 8 parts"),
+        ([("RUNNING", 2, 8)], "reading both sides: 2 of 8 parts, 30 s left"),
+        ([("SUCCEEDED", 8, 8), ("RUNNING", 1, 4)], "comparing record by record: 1 of 4 parts"),
+    ],
+)
+def test_progress_is_that_of_the_running_job(jobs: list[tuple[str, int, int]], line: str) -> None:
+    assert _progress_line(Tracker(*jobs), 10.0) == line

@@ -1,4 +1,4 @@
-"""Transactions in a fetched log: which record batches hold data, and which belong to aborted transactions or mark their ends."""
+"""Transactions in a fetched log: which record batches are data, and which are markers or were aborted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ ABORT_MARKER = 0  # the type of a control record; a commit marker is 1
 def flag_data(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:
     """Return each batch with True if it holds data that a reader should see.
 
-    Control batches, batches that compaction has emptied and batches of aborted transactions hold none. `aborted` is the fetch
-    response's list of aborted transactions as (producer id, first offset), in any order: from that offset to the abort marker,
-    transactional batches of that producer are aborted. It is empty for a fetch that reads uncommitted records.
+    Control batches, batches that compaction has emptied and batches of aborted transactions hold none. `aborted` is the
+    fetch response's list of aborted transactions as (producer id, first offset), in any order: from that offset to the
+    abort marker, transactional batches of that producer are aborted. It is empty for a fetch that reads uncommitted
+    records.
     """
     if all(not batch.attributes & (CONTROL | TRANSACTIONAL) and batch.count for batch in batches):
         return zip(batches, repeat(True))
@@ -40,8 +41,8 @@ def _flag_transactions(batches: Sequence[Batch], aborted: Sequence[tuple[int, in
 def _marker_type(batch: Batch) -> int:
     """Return the type in a control record's key: 0 for abort, 1 for commit.
 
-    The record is its length, attributes, three varints (timestamp delta, offset delta, key length), then the key, in which the
-    type follows a version of two bytes.
+    The record is its length, attributes, three varints (timestamp delta, offset delta, key length), then the key, in
+    which the type follows a version of two bytes.
     """
     data, at = batch.data, HEADER.size
     try:
