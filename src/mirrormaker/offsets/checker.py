@@ -115,7 +115,7 @@ class Checker:
         return {key: end for key, end in ends.items() if isinstance(end, int) and end >= 0}, failures
 
     def _unknown(self, znode: str, what: str) -> ClusterError:
-        """Return the error for an unknown group or topic; with ZooKeeper in the original's words, which scripts expect."""
+        """Return the error for an unknown group or topic; with ZooKeeper in the original's words, for scripts."""
         if self.zookeeper is None:
             return ClusterError(f"group {self.group} has {what} on {self.cluster.endpoint}")
         return ClusterError(

@@ -72,7 +72,7 @@ def verify(
     *,
     whitelist: str | None = None,
     blacklist: str | None = None,
-    topics: Sequence[str] = (),
+    topics: str | Sequence[str] = (),
     since: Time | None = None,
     until: Time | None = None,
     allow_other_writers: bool = False,
@@ -88,14 +88,15 @@ def verify(
     difference.
 
     `spark` is a session whose workers have this package: it is neither configured nor stopped. Without one, a Spark is
-    started and ended. `progress` is called with a line of text every two seconds.
+    started and ended. `progress` is called with a line of text every two seconds; without it, nothing is reported.
 
     Raise SettingError for a mistake in the arguments, CannotTell if something keeps both sides from being compared.
     """
     source_list = [sources] if isinstance(sources, SourceSettings | str | PathLike | Mapping) else list(sources)
     source_values = [_source(settings) for settings in source_list]
     target_value = target if isinstance(target, TargetSettings) else target_settings(load(target, "target settings"))
-    topic_filter = _topic_filter(whitelist, blacklist, topics, source_values)
+    names = [topics] if isinstance(topics, str) else list(topics)
+    topic_filter = _topic_filter(whitelist, blacklist, names, source_values)
     window = Window.of(since, until)
 
     def compare() -> Verdict:
@@ -106,10 +107,10 @@ def verify(
                 jvm = engine.start_jvm()
                 pattern = topic_filter.pattern
                 matcher = python_matcher(pattern) if is_plain(pattern) else java_matcher(jvm, pattern)
-                names = survey.names(topic_filter, matcher, topics)
+                chosen = survey.names(topic_filter, matcher, names)
                 session = engine.start_session()
                 with _report_progress(session.sparkContext, progress):
-                    return Comparison(session, survey, allow_other_writers).run(names)
+                    return Comparison(session, survey, allow_other_writers).run(chosen)
         except (ClusterError, *OUTAGE) as error:
             raise CannotTell(describe(error)) from error
         except (Py4JError, PySparkException) as error:

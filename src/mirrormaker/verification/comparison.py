@@ -102,8 +102,8 @@ class Comparison:
             )
         if not plan.compares_timestamps:
             raise CannotTell(
-                f"{plan.name} does not have the source's timestamps on the target (message.timestamp.type=LogAppendTime,"
-                " or Kafka before 0.10), so --from and --to cannot be used; leave out the topic with --topics"
+                f"{plan.name} does not have the source's timestamps on the target (message.timestamp.type=LogAppendTime"
+                ", or Kafka before 0.10), so --from and --to cannot be used; leave out the topic with --topics"
             )
 
     def _scan(self, plans: Sequence[TopicPlan]) -> list[_TopicMatched]:

@@ -195,7 +195,7 @@ class UnmatchedRecords:
                 F.max(F.expr(f"side != {TARGET} and not compared")).alias("comes_later"),
             )
             records = records.join(latest, ["plan", "target_partition", "target_key"], "left")
-            # If the mirror is behind, a tombstone that it has not copied may have deleted the record, and be gone itself.
+            # If the mirror is behind, a tombstone that it has not copied may have deleted the record.
             superseded = F.col("plan").isin(self._compacted) & (
                 F.col("target_tombstone") | (F.col("target_offset") < F.col("latest_offset")) | F.col("comes_later")
                 | F.coalesce("is_behind", "any_is_behind")

@@ -136,7 +136,12 @@ def test_a_wrong_argument_is_refused(arguments: dict[str, Any], source: dict[str
 
 @pytest.mark.parametrize(
     ("arguments", "source"),
-    [({"topics": ["t"]}, {}), ({}, {"mirror.topics.whitelist": "t"}), ({}, {"mirror.topics.blacklist": "t"})],
+    [
+        ({"topics": ["t"]}, {}),
+        ({"topics": "t"}, {}),
+        ({}, {"mirror.topics.whitelist": "t"}),
+        ({}, {"mirror.topics.blacklist": "t"}),
+    ],
 )
 def test_topics_or_the_filter_of_the_sources_say_what_to_compare(
     arguments: dict[str, Any], source: dict[str, str]
