@@ -81,8 +81,8 @@ kerberos: $(READY) test-packages
 jars: | $(PYTHON)
 	@sh scripts/jars.sh $(VENV)
 
-# After $(READY): the second installation finds the downloads of the first in pip's cache.
-other-python: $(READY)
+# After $(READY), whose downloads it finds in pip's cache, and after the packages that gssapi is compiled with.
+other-python: $(READY) test-packages
 	@sh scripts/pythons.sh $(VENV) newest install
 
 dist: $(READY)

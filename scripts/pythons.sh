@@ -22,6 +22,7 @@ install() {
     echo "installing dependencies into .venv-$1 (a minute, once)" >&2
     sh scripts/venv.sh ".venv-$1" "$2"
     ".venv-$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+    sh scripts/kerberos.sh ".venv-$1"
     touch ".venv-$1/.ready"
 }
 

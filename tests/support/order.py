@@ -26,7 +26,7 @@ LONGEST = (
     "tests/integration/test_spark_cluster.py",
     "tests/faults/test_kill.py",
 )
-_LISTED = 12
+_LONG = 20.0  # seconds
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,8 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.split("::")[0]] += report.duration
-    if len(seconds) <= 1:
+    long = {name: duration for name, duration in seconds.items() if duration >= _LONG}
+    if len(seconds) == 1 or not long:
         return
-    terminalreporter.section("seconds per file, longest first")
-    for name, duration in sorted(seconds.items(), key=lambda item: -item[1])[:_LISTED]:
+    terminalreporter.section(f"files that took {_LONG:.0f} s or more")
+    for name, duration in sorted(long.items(), key=lambda item: -item[1]):
         terminalreporter.write_line(f"{duration:7.1f}  {name}")
