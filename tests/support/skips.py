@@ -16,7 +16,9 @@ import pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Append one line for each file and reason: how many tests were skipped, on which Python, and why."""
     path = os.environ.get("SKIPPED_TESTS")
-    if not path or hasattr(terminalreporter.config, "workerinput"):  # the processes of pytest-xdist report to the first one
+    if not path or hasattr(
+        terminalreporter.config, "workerinput"
+    ):  # the processes of pytest-xdist report to the first one
         return
     reports = terminalreporter.stats.get("skipped", [])
     counts = Counter((report.nodeid.split("::")[0], _reason(report)) for report in reports)
