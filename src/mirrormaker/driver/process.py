@@ -192,7 +192,7 @@ class Mirror:
         """Spark, as soon as it runs; a new one, should it have died."""
         await self._ensure_jvm()
         if self._session is None:
-            if self.engine.packs:
+            if self.engine.packs_libraries:
                 self.display.say("packing the libraries that executors need; they are kept for the next time")
             self._session = run_in_thread(self.engine.start_session)
         try:

@@ -1,6 +1,7 @@
-"""A class data archive of Spark for the driver's JVM: made once per machine, it takes seconds off every start.
+"""A class data archive of Spark for the driver's JVM: made once per machine, it makes every start seconds faster.
 
-python -m mirrormaker.spark.class_archive      # `make` does it; without it everything works, only later
+python -m mirrormaker.spark.class_archive      # `make` runs this; without the archive everything works, but starts
+later
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import pyspark
 
 from mirrormaker.spark import jvm
 
-_WRITTEN_WITHIN = 180.0  # seconds; half a minute is usual on two cores
+_WRITTEN_WITHIN = 180.0  # seconds; it usually takes half a minute on two cores
 
 
 def path() -> Path:
-    """One per Spark, Java and place of installation: the JVM refuses an archive of other jars.
+    """Return the archive's file: one per Spark, Java and installation. The JVM refuses an archive of other jars.
 
-    In the virtual environment, so that it goes when that goes (it has 150 MB); else in the user's cache.
+    It is in the virtual environment, so that it is deleted together with that (it has 150 MB); else in the user's
+    cache.
     """
     name = f"spark-{pyspark.__version__}-java-{_java_version()}"
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
@@ -34,7 +36,7 @@ def path() -> Path:
 
 
 def _java_version() -> str:
-    """From the release file beside the binary: asking Java itself would cost a tenth of a second at every start."""
+    """Return Java's version from its release file: asking Java itself would take 0.1 s at every start."""
     found = shutil.which(jvm.java())
     release = Path(found).resolve().parent.parent / "release" if found else None
     match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text()) if release and release.exists() else None
@@ -42,20 +44,20 @@ def _java_version() -> str:
 
 
 def options() -> list[str]:
-    """What the JVM is told: use the archive if there is one."""
+    """Return the JVM's options to use the archive; none if there is no archive."""
     archive = path()
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.exists() else []
 
 
 def make() -> None:
-    """Run a small epoch and have the JVM write down which classes it took."""
-    from mirrormaker.spark.session import Engine  # which imports us
+    """Run a small Spark job, and have the JVM archive the classes that it has loaded."""
+    from mirrormaker.spark.session import Engine  # which imports this module
 
     archive = path()
     if archive.exists():
         return
     archive.parent.mkdir(parents=True, exist_ok=True)
-    print("preparing a class data archive for Spark, once (half a minute)", file=sys.stderr, flush=True)
+    print("preparing a class data archive for Spark; this takes half a minute, once", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="mirrormaker-") as scratch:
         directory = Path(scratch)
         unfinished = archive.with_suffix(f".{os.getpid()}")
