@@ -1,4 +1,4 @@
-"""host:port lists, and the ways in which people write them wrong."""
+"""Lists of `host:port` as people write them in files and on command lines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mirrormaker.errors import SettingError
 
 _HOST = r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s:/\[\]]+))"
 _BROKER = re.compile(rf"(?:[A-Za-z_]+://)?{_HOST}:(\d{{1,5}})")
-_BROKER_WITH_ID = re.compile(rf"(?:\d+:)?{_HOST}:(\d{{1,5}})")  # Kafka 0.7: 0:host:9092
+_BROKER_WITH_ID = re.compile(rf"(?:\d+:)?{_HOST}:(\d{{1,5}})")  # Kafka 0.7 wrote 0:host:9092
 _SERVER = re.compile(rf"{_HOST}(?::(\d{{1,5}}))?")
 _ZOOKEEPER_PORT = "2181"
 
 
 def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
-    """Parse `host:port,host:port`; `where` and `key` name the place in errors."""
+    """Return the addresses of `host:port,host:port`; errors name the place by `where` and `key`."""
     form = _BROKER_WITH_ID if key.endswith("broker.list") else _BROKER
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
@@ -28,13 +28,13 @@ def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
 
 
 def connect_string(text: str, where: str, key: str) -> str:
-    """Check ZooKeeper's `host:port,host:port/path`; a port that is left out is 2181, as it always was."""
+    """Return ZooKeeper's `host:port,host:port/path` in its normal form; the default port is 2181."""
     servers, slash, path = text.partition("/")
     if "," in path:
         all_servers = ",".join(part.partition("/")[0].strip() for part in text.split(","))
         end = path.partition(",")[0]
         raise SettingError(
-            f"{where}: {key}={text}: the path belongs to all servers and stands once, at the end; write {all_servers}/{end}"
+            f"{where}: {key}={text}: all servers have the same path, which is written once, at the end: {all_servers}/{end}"
         )
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):

@@ -1,4 +1,4 @@
-"""The security settings of a file: stores are opened here, once, and what they hold goes on as values."""
+"""The security settings of a file. Key stores are read here, once; executors get their content and need no files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.login import LoginFiles, sasl
-from mirrormaker.settings.property_file import File
+from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.credentials import Security, Tls
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
 
-def security(file: File, logins: LoginFiles) -> Security:
-    """What the file says; without TLS its stores are not looked at, and without SASL its logins are not."""
+def security(file: PropertyFile, logins: LoginFiles) -> Security:
+    """Return how to connect to the brokers. Stores are read only for TLS, logins only for SASL."""
     protocol = file.text("security.protocol")
     return Security(
         protocol,
@@ -28,22 +28,24 @@ def security(file: File, logins: LoginFiles) -> Security:
     )
 
 
-def idle_security(file: File) -> list[str]:
-    """Stores and logins that are named in vain: someone may believe that records travel encrypted."""
+def unused_security(file: PropertyFile) -> list[str]:
+    """Return notes on stores and logins that the security protocol does not use.
+
+    Without a note, someone may believe that the connections are encrypted.
+    """
     protocol = file.text("security.protocol")
-    named = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
+    stores = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
     notes = []
-    if named and not protocol.endswith("SSL"):
-        notes.append(
-            f"{file.where(named[0])}: {named[0]} is not used: security.protocol is {protocol}, so nothing is encrypted"
-        )
+    if stores and not protocol.endswith("SSL"):
+        key = stores[0]
+        notes.append(f"{file.where(key)}: {key} is not used: security.protocol is {protocol}, so nothing is encrypted")
     if file.has(_LOGIN) and not protocol.startswith("SASL"):
-        notes.append(f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so nobody logs in")
+        notes.append(f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so there is no login")
     return notes
 
 
-def _tls(file: File) -> Tls:
-    """What cannot work is said now, with the file's name."""
+def _tls(file: PropertyFile) -> Tls:
+    """Return the TLS settings; raise an error that names the file if TLS does not work with them."""
     from mirrormaker.errors import StoreError, TlsFailed
     from mirrormaker.wire.auth.keystores import pem
     from mirrormaker.wire.transport.tls import context
@@ -64,6 +66,7 @@ def _tls(file: File) -> Tls:
 
 
 def _identity(own: Secret) -> Tls:
+    """Return TLS settings with this client's key, encrypted with a new password so that it never travels in the clear."""
     from mirrormaker.wire.auth.keystores import encrypted, pem, subject
 
     password = secrets.token_urlsafe()
@@ -75,7 +78,7 @@ def _identity(own: Secret) -> Tls:
     )
 
 
-def _trusted(file: File) -> list[bytes]:
+def _trusted(file: PropertyFile) -> list[bytes]:
     from mirrormaker.errors import StoreError
     from mirrormaker.wire.auth.keystores import trusted
 
@@ -83,10 +86,10 @@ def _trusted(file: File) -> list[bytes]:
     try:
         return trusted(data, file.text(f"{_TRUST}.password")) if name else []
     except StoreError as error:
-        raise _refused(file, name, error, f"{_TRUST}.password") from None
+        raise _store_error(file, name, error, f"{_TRUST}.password") from None
 
 
-def _secret(file: File) -> Secret | None:
+def _secret(file: PropertyFile) -> Secret | None:
     from mirrormaker.errors import StoreError
     from mirrormaker.wire.auth.keystores import secret, secret_of_pem
 
@@ -100,12 +103,12 @@ def _secret(file: File) -> Secret | None:
             return secret_of_pem(data, chain.encode("latin-1"), passwords[1])
         return secret(data, *passwords)
     except StoreError as error:
-        raise _refused(file, name, error, f"{_KEY}.password, ssl.key.password") from None
+        raise _store_error(file, name, error, f"{_KEY}.password, ssl.key.password") from None
 
 
-def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
-    """The bytes of a store, and the setting that holds or names it; "" if there is none."""
-    inline, name = f"{store}.{itself}", f"{store}.location"
+def _content(file: PropertyFile, store: str, inline_key: str) -> tuple[bytes, str]:
+    """Return the content of a store, and the setting that contains or names it; "" if there is no store."""
+    inline, name = f"{store}.{inline_key}", f"{store}.location"
     path = file.text(name)
     if file.text(inline):
         if path:
@@ -117,13 +120,13 @@ def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
         return Path(path).read_bytes(), name
     except OSError as error:
         raise SettingError(
-            f"{file.where(name)}: {name}={file.shown(name)}: {(error.strerror or str(error)).lower()}"
+            f"{file.where(name)}: {name}={file.as_written(name)}: {(error.strerror or str(error)).lower()}"
         ) from None
 
 
-def _refused(file: File, name: str, error: Exception, passwords: str) -> SettingError:
+def _store_error(file: PropertyFile, name: str, error: Exception, passwords: str) -> SettingError:
     from mirrormaker.errors import WrongPassword
 
-    what = name if not name.endswith("location") else f"{name}={file.shown(name)}"
+    setting = name if not name.endswith("location") else f"{name}={file.as_written(name)}"
     hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""
-    return SettingError(f"{file.where(name)}: {what}: {error}{hint}")
+    return SettingError(f"{file.where(name)}: {setting}: {error}{hint}")
