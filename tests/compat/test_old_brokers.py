@@ -236,15 +236,15 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
                 member.subscribe(["shared"])
                 tasks.append(asyncio.create_task(member.keep(nothing, assigned.put_nowait)))
                 await assigned.get()
-                assert member.seat.assigned == {("shared", 0)}
+                assert member.generation.assigned == {("shared", 0)}
             for number in range(5):  # its own commits, however many, do not make it give way
                 await commit(members[0], number)
             await asyncio.sleep(2 * settings.heartbeat_interval_ms / 1000)
-            assert not tasks[0].done() and members[0].is_sure
+            assert not tasks[0].done() and members[0].is_certain
             await commit(members[1], 100)
             with pytest.raises(FencedError, match="only one process at a time"):
                 await asyncio.wait_for(tasks[0], 10)
-            assert not members[0].is_sure
+            assert not members[0].is_certain
             assert not tasks[1].done()
         finally:
             for task in tasks:

@@ -22,6 +22,7 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.certificates import Authority, Identity
 from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
 from mirrormaker.errors import ClusterError, MirrorError
+from mirrormaker.events.event import Event
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
@@ -224,7 +225,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
     parser = Parser(prog="mirrormaker run", allow_abbrev=False)
     add_options(parser)
     line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
-    said: list[str] = []
+    events: list[Event] = []
 
     async def judge() -> Callable[[str], bool]:
         return python_matcher(TOPIC)
@@ -243,7 +244,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
             never,
             ControlServer(),
             directory / "spark.log",
-            said.append,
+            events.append,
         )
         flow = Flow(0, source, wiring, None)
         try:
@@ -257,7 +258,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
             flow.target.close()
 
     asyncio.run(run())
-    return said
+    return [event.text for event in events]
 
 
 def refusal(stage: Stage, directory: Path) -> str:

@@ -8,10 +8,11 @@ import threading
 import time
 from types import TracebackType
 
+from mirrormaker.control.control_messages import CounterReport
 from mirrormaker.settings.status_options import StatusSettings
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
-from mirrormaker.status.event_log import Events
+from mirrormaker.status.event_log import EventLog
 from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, Source, Stream
 
@@ -20,7 +21,7 @@ class MadeUp:
     """A picture of so many partitions; every look finds that more was mirrored."""
 
     def __init__(self, partitions: int, streams: int = 4, topics: int = 20) -> None:
-        self.counts, self.events = Counts(), Events()
+        self.counts, self.events = Counts(), EventLog()
         self.keys = [(f"topic-{n % topics:02d}", n // topics) for n in range(partitions)]
         self.streams = streams
         self.waits: set[tuple[str, int]] = set()
@@ -35,8 +36,8 @@ class MadeUp:
             if key in self.waits:
                 continue
             records = self._random.randrange(1, 50)
-            late = [(5 + at, records) for at in range(self._random.randrange(1, 6))]
-            counters = {"lanes": (1, records % 2), "late": late, "late_ms": 40 * records, "retries": 0, "resumes": 0}
+            late = tuple((5 + at, records) for at in range(self._random.randrange(1, 6)))
+            counters = CounterReport(1, records % 2, late, 40 * records, 0, 0)
             self.counts.add(key, records, records * 1000, counters)
             self.mirrored += records
 
@@ -52,7 +53,7 @@ class MadeUp:
         )  # fmt: skip
 
     def _partition(self, at: int, key: tuple[str, int]) -> Partition:
-        state, why = (WAITING, "NotEnoughReplicas (19)") if key in self.waits else (FLOWING, "")
+        state, why = (WAITING, "NOT_ENOUGH_REPLICAS (19)") if key in self.waits else (FLOWING, "")
         return Partition("old", *key, at % self.streams, state, why, 1000, (at * 7919) % 1000)
 
 

@@ -37,10 +37,10 @@ def _mirror(run_options: options.RunOptions) -> int:
     run_options, sources, target = combine(run_options, sources, target)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Importing Spark takes two seconds; errors in the settings are reported before that.
-    from mirrormaker.driver.process import Mirror
+    from mirrormaker.driver.process import MirrorDriver
 
     async def mirror() -> int:
-        return await Mirror(run_options, sources, target).run()
+        return await MirrorDriver(run_options, sources, target).run()
 
     return asyncio.run(mirror())
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.command_line import CommandLineParser, Option, is_given
@@ -179,6 +180,8 @@ class RunOptions:
     abort_on_send_failure: bool = True
     undelivered_file: str | None = None
     message_handler: tuple[str, str | None] | None = None  # the handler and its arguments
+    # A handler that is an object of the calling program; `message_handler` then only names it.
+    handler_object: Callable[[Any], Any] | None = None
     rebalance_listener: tuple[str, str | None] | None = None  # the listener and its arguments
     streams_given: bool = False  # --num.streams is on the command line
     log_format: str = "text"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from mirrormaker.control.control_messages import CounterReport, Report
 from mirrormaker.status.latency import quantiles
 from mirrormaker.worker.counters import CLASSES
 
@@ -41,16 +42,16 @@ class Counted:
         self._paces = [(time.monotonic(), 0, 0)] * 2  # when, and the records and bytes of then
         self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2  # when, and the batches and latencies of then
 
-    def add(self, records: int, size: int, counters: dict[str, Any] | None) -> None:
+    def add(self, records: int, size: int, counters: CounterReport | None) -> None:
         self.records += records
         self.bytes += size
         if counters is not None:
-            self.as_is += counters["lanes"][0]
-            self.unpacked += counters["lanes"][1]
-            self.retries += counters["retries"]
-            self.resumes += counters["resumes"]
-            self.late_ms += counters["late_ms"]
-            for at, count in counters["late"]:
+            self.as_is += counters.batches_forwarded
+            self.unpacked += counters.batches_repacked
+            self.retries += counters.retries
+            self.resumes += counters.resumes
+            self.late_ms += counters.latency_ms
+            for at, count in counters.latency_counts:
                 self.late[at] += count
 
     def turn(self, now: float) -> None:
@@ -115,11 +116,10 @@ class StreamFigures:
     def left(self) -> None:
         self.at_work, self.buffer, self.memory = False, 0, 0
 
-    def reported(self, message: dict[str, Any]) -> None:
-        self.buffer, self.memory = message.get("buffer", 0), message.get("memory", 0)
-        cpu = message.get("cpu", 0.0)
-        self.cpu += max(0.0, cpu - self._last_cpu)
-        self._last_cpu = cpu
+    def reported(self, report: Report) -> None:
+        self.buffer, self.memory = report.buffer_bytes, report.memory_bytes
+        self.cpu += max(0.0, report.cpu_seconds - self._last_cpu)
+        self._last_cpu = report.cpu_seconds
 
 
 class Counts:
@@ -131,7 +131,7 @@ class Counts:
         self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
         self.rebalances = 0
 
-    def add(self, key: Key, records: int, size: int, counters: dict[str, Any] | None) -> None:
+    def add(self, key: Key, records: int, size: int, counters: CounterReport | None) -> None:
         if records or counters:
             self.all.add(records, size, counters)
             self.partitions[key].add(records, size, counters)

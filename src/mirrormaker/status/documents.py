@@ -13,7 +13,7 @@ from typing import Any
 
 from mirrormaker import __version__
 from mirrormaker.status.counts import Counted
-from mirrormaker.status.event_log import Events
+from mirrormaker.status.event_log import EventLog
 from mirrormaker.status.history import EVERY, History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
@@ -27,7 +27,7 @@ _REST = 4  # times as long as metrics took to make they are kept, up to that: fe
 class Status:
     """Looks at the mirror once a second, and answers from what it saw."""
 
-    def __init__(self, look: Callable[[], Snapshot], events: Events, max_partitions: int) -> None:
+    def __init__(self, look: Callable[[], Snapshot], events: EventLog, max_partitions: int) -> None:
         self._look, self._events, self._max_partitions = look, events, max_partitions
         self.picture = look()
         self.started = time.time()

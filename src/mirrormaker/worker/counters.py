@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mirrormaker.control.control_messages import CounterReport
 
 if TYPE_CHECKING:
     from mirrormaker.worker.outlet import Entry
@@ -46,14 +48,12 @@ class Counters:
             self.late[bisect_left(_BOUNDS, late)] += count
             self.late_ms += late * count
 
-    def news(self) -> dict[str, Any]:
-        """What has been counted since the last call; nothing if nothing was."""
+    def news(self) -> CounterReport | None:
+        """Return what was counted since the last call; None if nothing was."""
         if not (self.as_is or self.unpacked or self.retries or self.resumes):
-            return {}
-        late = [(at, count) for at, count in enumerate(self.late) if count]
-        news = {
-            "lanes": (self.as_is, self.unpacked), "late": late, "late_ms": max(0, round(self.late_ms)), "retries": self.retries,
-            "resumes": self.resumes,
-        }  # fmt: skip
+            return None
+        counts = tuple((at, count) for at, count in enumerate(self.late) if count)
+        milliseconds = max(0, round(self.late_ms))
+        news = CounterReport(self.as_is, self.unpacked, counts, milliseconds, self.retries, self.resumes)
         self._begin()
-        return {"tally": news}
+        return news

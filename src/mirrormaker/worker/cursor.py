@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mirrormaker.control.lease import ZOMBIE_HORIZON
 from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
@@ -44,7 +45,6 @@ from mirrormaker.worker.interrupts import (
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import NOT_THE_SAME
 from mirrormaker.worker.resume import read_back, read_last
-from mirrormaker.worker.stream_task import ZOMBIE_HORIZON
 
 T = TypeVar("T")
 

@@ -226,10 +226,17 @@ def load(name: str, args: str | None, option: str = "--message.handler") -> Any:
     return found
 
 
-def load_handler(name: str, args: str | None) -> Handler:
-    found = load(name, args)
+def load_handler(
+    reference: tuple[str, str | None] | None, handler: Callable[[Any], Any] | None = None
+) -> Handler | None:
+    """Return the handler that is given as an object, or by name and arguments; None if there is none."""
+    if handler is not None:
+        return Handler(handler)
+    if reference is None:
+        return None
+    found = load(*reference)
     if not callable(found):
-        raise SettingError(f"--message.handler {name}: it cannot be called")
+        raise SettingError(f"--message.handler {reference[0]}: it cannot be called")
     return Handler(found)
 
 
