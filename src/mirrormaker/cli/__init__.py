@@ -1,4 +1,4 @@
-"""The command line: `mirrormaker run`, `verify`, `offsets`, `settings` and `demo`, and the names of Kafka's own tools."""
+"""The commands `mirrormaker run`, `verify`, `offsets`, `settings` and `demo`, and the names of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrormaker.errors import MirrorError, SettingError
 from mirrormaker.settings.command_line import CommandLineParser
 
 COMMANDS = (run.COMMAND, verify.COMMAND, offsets.COMMAND, settings.COMMAND, demo.COMMAND)
-DESCRIPTION = "Mirror topics from one or more Kafka clusters to another: every record once, in order."
+_DESCRIPTION = "Mirror topics from one or more Kafka clusters to another: every record once, in order."
 _EPILOG = """examples:
   See a mirror at work, without a cluster of your own:
     mirrormaker demo
@@ -60,7 +60,7 @@ def call(argv: Sequence[str], known_as: str = "") -> int:
 
 def main_parser(known_as: str = "") -> CommandLineParser:
     """Return the parser of all commands; `known_as` replaces `mirrormaker COMMAND` in their help texts."""
-    parser = CommandLineParser(prog="mirrormaker", description=DESCRIPTION, epilog=_EPILOG)
+    parser = CommandLineParser(prog="mirrormaker", description=_DESCRIPTION, epilog=_EPILOG)
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands", parser_class=CommandLineParser)
     for command in COMMANDS:
         command.add_parser(subparsers, known_as)

@@ -24,7 +24,7 @@ from mirrormaker.wire.credentials import PLAINTEXT, Security
 _DEFAULT_ZOOKEEPER = "localhost:2181"
 _CLUSTER, _OUTPUT = "group and cluster", "output"
 _OPTIONS = (
-    Option(("--group",), "Consumer group. Required.", "GROUP", group=_CLUSTER),
+    Option(("--group",), "Consumer group.", "GROUP", required=True, group=_CLUSTER),
     Option(
         ("--zookeeper", "--zkconnect"), "ZooKeeper of the cluster: host:2181,host2:2181/chroot.",
         "HOSTS", default_text=_DEFAULT_ZOOKEEPER, group=_CLUSTER,
@@ -34,7 +34,8 @@ _OPTIONS = (
         "HOSTS", default_text="the brokers that ZooKeeper names", group=_CLUSTER,
     ),
     Option(
-        ("--command-config",), "Property file for the connections to the brokers, with settings such as security.protocol.",
+        ("--command-config",),
+        "Property file for the connections to the brokers, with settings such as security.protocol.",
         "FILE", default_text="none; the connections are not encrypted and need no login", group=_CLUSTER,
     ),
     *(option for option in options.OPTIONS if option.names[0] in ("--jaas.config", "--krb5.config")),
@@ -45,8 +46,8 @@ _OPTIONS = (
     Option(("--broker-info",), "Print the addresses of the brokers, too.", group=_OUTPUT),
     Option(
         ("--watch",),
-        "Repeat every SECONDS until Ctrl+C, with the speed of each partition and the time until it has caught up. Without a"
-        " number: every 2 seconds.",
+        "Repeat every SECONDS until Ctrl+C, with the speed of each partition and the time until it has caught up."
+        " Without a number: every 2 seconds.",
         "SECONDS", default_text="print once", type=float, bare_value=2.0, group=_OUTPUT,
     ),
     Option(("--json",), "Print JSON instead of a table.", group=_OUTPUT),
@@ -92,7 +93,10 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.watch is not None and not 0.1 <= args.watch <= 86_400:
         raise SettingError(f"--watch {args.watch:g}: this must be from 0.1 to 86400 seconds", option=True)
-    for option, value in (("--socket.timeout.ms", args.socket_timeout_ms), ("--retry.backoff.ms", args.retry_backoff_ms)):
+    for option, value in (
+        ("--socket.timeout.ms", args.socket_timeout_ms),
+        ("--retry.backoff.ms", args.retry_backoff_ms),
+    ):
         if value < 1:
             raise SettingError(f"{option} {value}: this must be at least 1", option=True)
 
@@ -199,8 +203,8 @@ COMMAND = Command(
     name="offsets",
     purpose="show how far a consumer group is, partition by partition",
     usage="--group GROUP (--zookeeper HOSTS | --bootstrap-server HOSTS) [OPTION ...]",
-    description="Show how far a consumer group is: the committed offset, the end of the log, the lag and the owner of each"
-    " partition.",
+    description="Show how far a consumer group is: the committed offset, the end of the log, the lag and the owner of"
+    " each partition.",
     options=_OPTIONS,
     examples=(
         Example(
@@ -220,9 +224,10 @@ COMMAND = Command(
             "%(prog)s --bootstrap-server old1:9092 --group mirror --json",
         ),
     ),
-    notes="Columns: Offset is the committed offset (-1: none), logSize the end of the partition's log, Lag the difference, and"
-    ' Owner the consumer that has the partition now. Values that are not known are "unknown"; a partition without an owner has'
-    ' "none".',
+    notes="Columns: Offset is the committed offset (-1: none), logSize the end of the partition's log, Lag the"
+    " difference, and"
+    ' Owner the consumer that has the partition now. Values that are not known are "unknown"; a partition without an'
+    ' owner has "none".',
     exit_codes={0: "the offsets were printed", 1: "an error; the line on stderr names it"},
     run=run,
 )

@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from mirrormaker.cli import COMMANDS, DESCRIPTION
+from mirrormaker.cli import COMMANDS
 from mirrormaker.cli.command import Command
 from mirrormaker.settings.reference_tables import options_table
 
-_INTRODUCTION = f"""# Command lines
+_INTRODUCTION = """# Command lines
 
-<!-- This page is written by python -m mirrormaker.cli.reference docs/command-lines.md: do not edit it. -->
+<!-- Written by python -m mirrormaker.cli.reference docs/command-lines.md; do not edit this page. -->
 
-`mirrormaker`: {DESCRIPTION} Every command has `--help`, which shows the same text as this page, and `--version`. Options are
-written as `--option value` or `--option=value`; they cannot be abbreviated. A wrong option is one line on stderr.
+This page has the options of every command. `--help` of a command shows the same text. Each command also has
+`--version`. Write options as `--option value` or `--option=value`; abbreviations are not accepted. A mistake on a
+command line is one line on stderr.
 
 | command | purpose |
 | --- | --- |

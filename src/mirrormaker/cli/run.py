@@ -69,7 +69,7 @@ COMMAND = Command(
         ),
     ),
     notes="source.properties needs at least bootstrap.servers=HOST:PORT and group.id=NAME; target.properties needs"
-    " bootstrap.servers=HOST:PORT. `mirrormaker settings source.properties target.properties` shows what their lines do.",
+    " bootstrap.servers=HOST:PORT. `mirrormaker settings source.properties target.properties` shows what they mean.",
     exit_codes={
         0: "the mirror was stopped, or it has caught up (--exit.when.caught.up)",
         1: "an error; the last line on stderr names it",

@@ -160,8 +160,8 @@ COMMAND = Command(
     name="settings",
     purpose="show what each line of a property file does",
     usage="FILE ... [OPTION ...]",
-    description="Show each line of consumer and producer files: its current name and value, what it does, and what is wrong with"
-    " it. No cluster is contacted. Passwords and keys are not shown.",
+    description="Show each line of consumer and producer files: its current name and value, what it does, and what is"
+    " wrong with it. No cluster is contacted. Passwords and keys are not shown.",
     options=_OPTIONS,
     examples=(
         Example("Show two files, and whether they fit together:", "%(prog)s consumer.properties producer.properties"),

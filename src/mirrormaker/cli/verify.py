@@ -21,10 +21,10 @@ from mirrormaker.settings.login import login_files
 _COMPARING = "comparing"
 # The options of `mirrormaker run` that have the same meaning here, with the help texts that differ.
 _SHARED_WITH_RUN = {
-    "--consumer.config": "Property file of a source cluster. Repeat the option to compare several clusters. Required.",
+    "--consumer.config": "Property file of a source cluster. Repeat the option to compare several clusters.",
     "--producer.config": "",
-    "--whitelist": "Topics to compare: a Java regular expression that matches the whole name. A comma means 'or'; blanks"
-    " are ignored.",
+    "--whitelist": "Topics to compare: a Java regular expression that matches the whole name. A comma means 'or';"
+    " blanks are ignored.",
     "--blacklist": "Compare all topics except those whose names match this Java regular expression.",
     "--jaas.config": "",
     "--krb5.config": "",
@@ -50,8 +50,8 @@ _OPTIONS = (
     ),
     Option(
         ("--from",),
-        "Compare only records with this timestamp or a later one: ISO 8601, in this machine's time zone if none is given, or"
-        " milliseconds since 1970.",
+        "Compare only records with this timestamp or a later one: ISO 8601, in this machine's time zone if none is"
+        " given, or milliseconds since 1970.",
         "TIME", default_text="all records", group=_COMPARING, dest="since",
     ),
     Option(
@@ -144,14 +144,13 @@ COMMAND = Command(
     name="verify",
     purpose="compare source and target, record by record",
     usage="--consumer.config FILE --producer.config FILE --whitelist REGEX [OPTION ...]",
-    description="Compare the records of both sides: key, value, headers, timestamp and order. Records that are not mirrored yet,"
-    " or that retention or compaction removed, are counted and are no differences.",
+    description="Compare the records of both sides: key, value, headers, timestamp and order. Records that are not"
+    " mirrored yet, or that retention or compaction removed, are counted and are no differences.",
     options=_OPTIONS,
     examples=(
         Example(
             "Compare everything that a mirror has done so far, with the files and the filter of the mirror:",
-            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
-            '    --whitelist ".*"',
+            '%(prog)s --consumer.config source.properties --producer.config target.properties \\\n    --whitelist ".*"',
         ),
         Example(
             "Compare the records of one day in two of the topics:",

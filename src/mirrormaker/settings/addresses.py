@@ -34,7 +34,8 @@ def connect_string(text: str, where: str, key: str) -> str:
         all_servers = ",".join(part.partition("/")[0].strip() for part in text.split(","))
         end = path.partition(",")[0]
         raise SettingError(
-            f"{where}: {key}={text}: all servers have the same path, which is written once, at the end: {all_servers}/{end}"
+            f"{where}: {key}={text}: all servers have the same path, which is written once, at the end:"
+            f" {all_servers}/{end}"
         )
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):

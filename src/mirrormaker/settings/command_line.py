@@ -26,6 +26,7 @@ class Option:
     type: Callable[[str], Any] = str
     bare_value: Any = None  # the value if the option is given without one; None: a value is required
     repeated: bool = False
+    required: bool = False  # only for the help text; the command checks it, with a better message than argparse's
     group: str = ""  # the heading in the help text
     dest: str = ""  # the attribute of the parsed arguments; by default made from the first name
 
@@ -45,9 +46,12 @@ class Option:
         return f"[{self.value}]" if self.bare_value is not None else self.value or ""
 
     @property
-    def default_description(self) -> str:
-        """Return the default in words; "" if there is nothing to say."""
-        return self.default_text or ("" if self.default is None else str(self.default))
+    def full_help(self) -> str:
+        """Return the help text with the default."""
+        if self.required:
+            return f"{self.help} Required."
+        default = self.default_text or ("" if self.default is None else str(self.default))
+        return f"{self.help} Default: {default}." if default else self.help
 
 
 class Once(argparse.Action):
@@ -99,11 +103,9 @@ class CommandLineParser(argparse.ArgumentParser):
 
 
 def _argparse_keywords(option: Option) -> dict[str, Any]:
-    default = option.default_description
-    help_text = f"{option.help} Default: {default}." if default else option.help
     if option.is_positional:
-        return {"nargs": "*" if option.repeated else None, "metavar": option.value, "help": help_text}
-    keywords: dict[str, Any] = {"dest": option.attribute, "help": help_text}
+        return {"nargs": "*" if option.repeated else None, "metavar": option.value, "help": option.full_help}
+    keywords: dict[str, Any] = {"dest": option.attribute, "help": option.full_help}
     if option.value is None:
         return keywords | {"action": "store_true"}
     keywords |= {"metavar": option.value, "type": option.type}

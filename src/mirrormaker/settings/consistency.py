@@ -82,7 +82,7 @@ def _common_value(sources: Sequence[SourceSettings], key: str, value: Callable[[
     for other in sources[1:]:
         if value(other) != value(first):
             raise SettingError(
-                f"{first.path} and {other.path} have different values of {key}: make them the same, give the option on the"
-                " command line, or mirror them in two processes"
+                f"{first.path} and {other.path} have different values of {key}: make them the same, give the option on"
+                " the command line, or mirror them in two processes"
             )
     return value(first)

@@ -1,7 +1,7 @@
 """The table of every setting that a consumer or producer file can hold, under every name since Kafka 0.7.
 
-Reading files, the notes at the start, `mirrormaker settings` and docs/compatibility.md all use this table. The `meaning`
-of a setting says what it does; if the setting has no effect, it says why.
+Reading files, the notes at the start, `mirrormaker settings` and docs/compatibility.md all use this table. The
+`meaning` of a setting says what it does; if the setting has no effect, it says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,20 @@ import re
 
 from mirrormaker.settings.security_keys import JAVA_CLASS, SASL, TLS, ignored
 from mirrormaker.settings.value_types import (
-    ANY_NUMBER, BROKERS, BYTES, FLAG, LIST, MESSAGES, MS, TEXT, VERSION, ZOOKEEPER, Key, choice, number, words,
+    ANY_NUMBER,
+    BROKERS,
+    BYTES,
+    FLAG,
+    LIST,
+    MESSAGES,
+    MS,
+    TEXT,
+    VERSION,
+    ZOOKEEPER,
+    Key,
+    choice,
+    number,
+    words,
 )  # fmt: skip
 from mirrormaker.wire.records.compression import CODECS
 
@@ -110,8 +123,8 @@ _SHARE_GROUPS = "It belongs to share groups, which are not used."
 CONSUMER = (
     Key(
         "zookeeper.connect", ZOOKEEPER,
-        "ZooKeeper of the source cluster. It names the brokers if bootstrap.servers is missing, and it holds the offsets"
-        " of old groups.",
+        "ZooKeeper of the source cluster. It names the brokers if bootstrap.servers is missing, and it holds the"
+        " offsets of old groups.",
         old_names=("zk.connect",), is_obsolete=True,
     ),
     Key(
@@ -264,8 +277,8 @@ PRODUCER = (
     ),
     Key(
         "acks", choice(_ACKS),
-        "all: every record arrives exactly once. 1: a record can arrive twice, and it can be lost if only the leader had"
-        " it. 0 counts as 1.",
+        "all: every record arrives exactly once. 1: a record can arrive twice, and it can be lost if only the leader"
+        " had it. 0 counts as 1.",
         "all", old_names=("request.required.acks",),
         note=lambda acks: "acks=1 is used, because the mirror must know which records have arrived"
         if acks == "0" else "",

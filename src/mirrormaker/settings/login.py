@@ -106,7 +106,9 @@ def sasl(file: PropertyFile, files: LoginFiles) -> Sasl:
     if mechanism == "OAUTHBEARER":
         return Sasl(mechanism, _client(file, entry, options), entry.where)
     if options.get("tokenauth", "").lower() == "true":
-        raise SettingError(f"{entry.where}: tokenauth=true: delegation tokens are not supported; log in with a password")
+        raise SettingError(
+            f"{entry.where}: tokenauth=true: delegation tokens are not supported; log in with a password"
+        )
     return Sasl(mechanism, Password(_option(entry, "username"), _option(entry, "password")), entry.where)
 
 
@@ -176,7 +178,8 @@ def _kerberos(file: PropertyFile, files: LoginFiles, entry: jaas.Entry, options:
         keytab, principal = _keytab(entry)
     elif not _is_true(options, "useTicketCache"):
         raise SettingError(
-            f'{entry.where}: the source of the tickets is missing: add useKeyTab=true keyTab="FILE" principal="NAME@REALM",'
+            f'{entry.where}: the source of the tickets is missing: add useKeyTab=true keyTab="FILE"'
+            ' principal="NAME@REALM",'
             " or useTicketCache=true"
         )
     return Kerberos(

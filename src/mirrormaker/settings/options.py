@@ -19,13 +19,14 @@ _SPARK, _OUTPUT, _LEGACY = "Spark", "output and monitoring", "accepted from old 
 OPTIONS = (
     Option(
         ("--consumer.config",),
-        "Property file of a source cluster. Repeat the option to mirror from several clusters. Required.",
-        "FILE", repeated=True, group=_TOPICS,
+        "Property file of a source cluster. Repeat the option to mirror from several clusters.",
+        "FILE", repeated=True, required=True, group=_TOPICS,
     ),
-    Option(("--producer.config",), "Property file of the target cluster. Required.", "FILE", group=_TOPICS),
+    Option(("--producer.config",), "Property file of the target cluster.", "FILE", required=True, group=_TOPICS),
     Option(
         ("--whitelist", "--white-list", "--include"),
-        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; blanks are ignored.",
+        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; blanks are"
+        " ignored.",
         "REGEX", default_text="mirror.topics.whitelist of the consumer file", group=_TOPICS,
     ),
     Option(
@@ -35,13 +36,14 @@ OPTIONS = (
     ),
     Option(
         ("--exit.when.caught.up",),
-        "Mirror the records that the source has now, then exit: with code 0, or with 1 if a partition could not be mirrored."
-        " This is for migrations.",
+        "Mirror the records that the source has now, then exit: with code 0, or with 1 if a partition could not be"
+        " mirrored. This is for migrations.",
         group=_TOPICS,
     ),
     Option(
         ("--num.streams",),
-        "Number of streams per source cluster. A stream is a Spark task that fetches from the source and sends to the target.",
+        "Number of streams per source cluster. A stream is a Spark task that fetches from the source and sends to the"
+        " target.",
         "N", 1, "1, or mirror.consumer.numthreads of the consumer file", int, group=_MIRRORING,
     ),
     Option(
@@ -64,8 +66,8 @@ OPTIONS = (
     ),
     Option(
         ("--undelivered.file",),
-        "File that lists the records that could not be delivered, as JSON lines with topic, partition, offset and cause."
-        " Only with --abort.on.send.failure false.",
+        "File that lists the records that could not be delivered, as JSON lines with topic, partition, offset and"
+        " cause. Only with --abort.on.send.failure false.",
         "FILE", default_text="undelivered-GROUP.jsonl in the working directory", group=_MIRRORING,
     ),
     Option(
@@ -88,19 +90,21 @@ OPTIONS = (
     ),
     Option(
         ("--accept.new.target",),
-        "Continue from the group's committed offsets although they belong to another target cluster. Without this option"
-        " that is an error.",
+        "Continue from the group's committed offsets although they belong to another target cluster. Without this"
+        " option that is an error.",
         group=_MIRRORING,
     ),
     Option(
         ("--jaas.config",),
         "JAAS configuration file with a KafkaClient section, for clusters whose property file has no sasl.jaas.config.",
-        "FILE", default_text="java.security.auth.login.config in KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS", group=_LOGIN,
+        "FILE", group=_LOGIN,
+        default_text="java.security.auth.login.config in KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS",
     ),
     Option(
         ("--krb5.config",), "Kerberos configuration file.",
         "FILE", group=_LOGIN,
-        default_text="java.security.krb5.conf in KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS, else the system's krb5.conf",
+        default_text="java.security.krb5.conf in KAFKA_OPTS or KAFKA_CLIENT_KERBEROS_PARAMS, else the system's"
+        " krb5.conf",
     ),
     Option(
         ("-D",),
@@ -110,12 +114,13 @@ OPTIONS = (
     ),
     Option(
         ("--spark.master",), "Spark master that runs the streams.",
-        "URL", default_text="local, with two task slots per stream, so that a lost stream is replaced at once", group=_SPARK,
+        "URL", group=_SPARK,
+        default_text="local, with two task slots per stream, so that a lost stream is replaced at once",
     ),
     Option(("--spark.conf",), "Spark property. Can be repeated.", "KEY=VALUE", repeated=True, group=_SPARK),
     Option(
-        ("--log.file",), "File for Spark's own log.", "FILE", default_text="a temporary file that is deleted at the end",
-        group=_SPARK,
+        ("--log.file",), "File for Spark's own log.",
+        "FILE", default_text="a temporary file that is deleted at the end", group=_SPARK,
     ),
     Option(
         ("--progress.interval.ms",), "Interval in milliseconds between lines of progress if stderr is not a terminal.",
@@ -127,18 +132,20 @@ OPTIONS = (
     ),
     Option(
         ("--status.address",),
-        "Address of an HTTP server with a status page, /api, /metrics for Prometheus, /healthz and /readyz. Port 0 means a"
-        " free port.",
+        "Address of an HTTP server with a status page, /api, /metrics for Prometheus, /healthz and /readyz. Port 0"
+        " means a free port.",
         "HOST:PORT", default_text="no server", group=_OUTPUT,
     ),
     Option(
         ("--status.token",),
-        "Secret that the HTTP server asks for. Required if other machines can reach the address. @FILE reads it from a file.",
+        "Secret that the HTTP server asks for. Required if other machines can reach the address. @FILE reads it from a"
+        " file.",
         "TOKEN", default_text="none", group=_OUTPUT,
     ),
     Option(
         ("--metrics.max.partitions",),
-        'Largest number of partitions with metrics of their own. The other partitions are summed up as partition="other".',
+        'Largest number of partitions with metrics of their own. The other partitions are summed up as'
+        ' partition="other".',
         "N", 1000, type=int, group=_OUTPUT,
     ),
     Option(("--new.consumer",), "No effect: there is only one consumer.", group=_LEGACY),
@@ -207,7 +214,9 @@ def check(args: argparse.Namespace) -> RunOptions:
     if abort not in ("true", "false"):
         raise _error(f"--abort.on.send.failure {abort}: this must be true or false")
     if args.undelivered_file is not None and abort == "true":
-        raise _error("--undelivered.file needs --abort.on.send.failure false; otherwise the first such record ends the run")
+        raise _error(
+            "--undelivered.file needs --abort.on.send.failure false; otherwise the first such record ends the run"
+        )
     if args.log_format not in ("text", "json"):
         raise _error(f"--log.format {args.log_format}: this must be text or json")
     return RunOptions(

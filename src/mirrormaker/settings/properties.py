@@ -86,7 +86,9 @@ def _referenced_value(match: re.Match[str], where: str) -> str:
             raise SettingError(f"{where}: there is no {match['rest']} in the environment")
         return os.environ[key]
     if path is None:
-        raise SettingError(f"{where}: this must be ${{file:path:key}}, where path is a properties file and key is one of its keys")
+        raise SettingError(
+            f"{where}: this must be ${{file:path:key}}, where path is a properties file and key is one of its keys"
+        )
     try:
         lines = {line.key: line.value for line in parse(Path(path).read_bytes().decode("latin-1"), path)}
     except OSError as error:

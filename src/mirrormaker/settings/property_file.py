@@ -14,7 +14,8 @@ from mirrormaker.settings.properties import Properties, Property
 from mirrormaker.settings.value_types import Key
 
 OTHER_SIDE = {"consumer": "producer", "producer": "consumer"}
-# A smaller batch.size is a number of messages. Nobody makes batches of so few bytes; Kafka 0.7's default was 200 messages.
+# A smaller batch.size is a number of messages: nobody makes batches of so few bytes, and Kafka 0.7's default was 200
+# messages.
 _SMALLEST_BATCH_BYTES = 1024
 
 

@@ -33,9 +33,16 @@ def options_table(options: Iterable[Option]) -> str:
     for option in options:
         names = f"`{option.value}`" if option.is_positional else _codes(option.names)
         value = "" if option.is_positional else option.value_text
-        default = _code(str(option.default)) if option.default is not None else ""
-        rows.append((names, value, option.default_text or default, option.help))
+        rows.append((names, value, _default(option), option.help))
     return _table(("option", "value", "default", "what it does"), rows)
+
+
+def _default(option: Option) -> str:
+    if option.required:
+        return "required"
+    if option.value is None:
+        return "off"
+    return option.default_text or ("none" if option.default is None else _code(str(option.default)))
 
 
 def _tables() -> dict[str, str]:

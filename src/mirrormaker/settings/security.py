@@ -40,7 +40,9 @@ def unused_security(file: PropertyFile) -> list[str]:
         key = stores[0]
         notes.append(f"{file.where(key)}: {key} is not used: security.protocol is {protocol}, so nothing is encrypted")
     if file.has(_LOGIN) and not protocol.startswith("SASL"):
-        notes.append(f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so there is no login")
+        notes.append(
+            f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so there is no login"
+        )
     return notes
 
 
@@ -66,7 +68,7 @@ def _tls(file: PropertyFile) -> Tls:
 
 
 def _identity(own: Secret) -> Tls:
-    """Return TLS settings with this client's key, encrypted with a new password so that it never travels in the clear."""
+    """Return TLS settings with this client's key, encrypted with a new password for the way to the executors."""
     from mirrormaker.wire.auth.keystores import encrypted, pem, subject
 
     password = secrets.token_urlsafe()

@@ -56,7 +56,7 @@ def status_settings(address: str | None, token: str | None, max_partitions: int)
 
 
 def _token(given: str | None) -> str | None:
-    """Return the token, read from a file if it is given as @FILE. Command lines are visible in the list of processes."""
+    """Return the token; @FILE reads it from a file, because everyone can see command lines in the list of processes."""
     if given is None:
         return None
     token = given
@@ -69,8 +69,8 @@ def _token(given: str | None) -> str | None:
     if not re.fullmatch(r"[!-~]+", token) or len(token) < _SHORTEST_TOKEN:
         where = f" {given}" if given.startswith("@") else ""
         raise SettingError(
-            f"--status.token{where}: a token needs at least {_SHORTEST_TOKEN} characters, all ASCII and no blanks; make one"
-            " with: openssl rand -hex 16",
+            f"--status.token{where}: a token needs at least {_SHORTEST_TOKEN} characters, all ASCII and no blanks; make"
+            " one with: openssl rand -hex 16",
             option=True,
         )
     return token

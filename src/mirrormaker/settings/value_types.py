@@ -24,7 +24,7 @@ _NAMED_NUMBERS = {
 class ValueType:
     """How a value is read from a file and written back.
 
-    `read` takes the text, and the place and key to name in an error. `expected` completes the sentence "this must be ...".
+    `read` takes the text, and the place and key to name in an error. `expected` completes "this must be ...".
     """
 
     expected: str
