@@ -44,7 +44,8 @@ _REBOOTSTRAP = "The bootstrap servers are contacted again when no other broker a
 
 COMMON = (
     Key(
-        "bootstrap.servers", BROKERS, "The brokers to contact first. They name all other brokers.",
+        "bootstrap.servers", BROKERS,
+        "The brokers to contact first. They name all other brokers. Required unless zookeeper.connect is set.",
         old_names=("metadata.broker.list", "broker.list"),
     ),
     Key(
@@ -57,7 +58,12 @@ COMMON = (
         "broker.version", VERSION,
         "The version of brokers before 0.10. Without it, the mirror finds out, which takes some seconds.",
     ),
-    Key("client.id", TEXT, "The client's name in the brokers' logs and quotas.", old_names=("clientid",)),
+    Key(
+        "client.id", TEXT,
+        "The client's name in the brokers' logs and quotas. Without it: group.id in a consumer file, mirrormaker in a"
+        " producer file.",
+        old_names=("clientid",),
+    ),
     Key(
         "request.timeout.ms", number(100, unit="ms"), "The longest wait for a broker's answer.", "30000",
         old_names=("socket.timeout.ms",),
@@ -138,7 +144,7 @@ CONSUMER = (
     Key(
         "auto.offset.reset", choice(_RESETS),
         "Where a partition without a committed offset starts, and where it continues if its next records were deleted."
-        " Kafka's default is latest.",
+        " none: both are errors. Kafka's default is latest.",
         "earliest", old_names=("autooffset.reset",),
     ),
     Key(

@@ -1,4 +1,4 @@
-"""Consumer and producer files as typed values, and what people get wrong in them."""
+"""Consumer and producer files as typed values, and the errors that people make in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def target(more: str = "") -> TargetSettings:
 
 
 def refusal(text: str, side: str = "source") -> str:
-    """The one line that a user reads."""
+    """Return the one line that a user reads."""
     with pytest.raises(SettingError) as error:
         (source_settings if side == "source" else target_settings)(properties(text))
     assert "\n" not in str(error.value)
@@ -108,7 +108,7 @@ def test_any_text_is_addresses_or_one_line_of_refusal(text: str) -> None:
     assert all(host and 0 < port < 65536 for host, port in found)
 
 
-# -- what must be there
+# -- required settings
 
 
 def test_the_smallest_files_are_enough() -> None:
@@ -199,7 +199,7 @@ def test_a_short_session_has_a_heartbeat_to_match() -> None:
     assert source("session.timeout.ms=3000").heartbeat_interval_ms == 1000
 
 
-# -- what is not known, not built, or not what it seems
+# -- unknown, unsupported and surprising settings
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_mistake_in_a_real_file_names_the_path(tmp_path: Path) -> None:
         source_settings(read(str(path), "--consumer.config"))
 
 
-# -- names of all times
+# -- old names
 
 
 @pytest.mark.parametrize(
@@ -526,6 +526,11 @@ def test_no_name_has_two_meanings() -> None:
     for side, found in keys.SIDES.items():
         names = [name for key in found for name in key.names]
         assert len(names) == len(set(names)), side
+
+
+def test_every_meaning_is_a_sentence() -> None:
+    for table in keys.SIDES.values():
+        assert [key.name for key in table if not key.meaning.endswith(".")] == []
 
 
 def test_every_default_is_a_value_that_could_be_written() -> None:

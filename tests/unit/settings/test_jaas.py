@@ -1,4 +1,4 @@
-"""Java's login configuration: what documents print is read, and what is wrong is named by file and line, never by a secret."""
+"""JAAS login configurations: files that documents print, and errors that name file and line and never show a secret."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(tmp_path: Path, text: str) -> list[jaas.Entry]:
 
 
 def keytab_of(*names: str) -> bytes:
-    """A keytab as MIT writes it, with keys of 16 bytes; the second entry is a hole, where one was removed."""
+    """Return a keytab as MIT writes it, with keys of 16 bytes; after each entry there is one that was removed."""
     out = b"\x05\x02"
     for name in names:
         parts, _, realm = name.rpartition("@")
@@ -122,7 +122,7 @@ def test_an_entry_shows_no_option_to_whoever_prints_it(tmp_path: Path) -> None:
     assert HUSH not in repr(read(tmp_path, f"KafkaClient {{ {PLAIN} required password={HUSH}; }};"))
 
 
-# -- where it is found
+# -- options and variables that name the files
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_krb5_conf_is_found_the_same_ways() -> None:
     assert found.krb5.path == "/etc/krb5.conf"
 
 
-# -- what a client's file makes of it
+# -- logins of a property file
 
 
 def login(lines: str, files: LoginFiles = LoginFiles()) -> Sasl:  # noqa: B008

@@ -188,7 +188,7 @@ def test_help_tells_of_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """What is on stderr: one line, after exit code 1."""
+    """Return the one line on stderr, after exit code 1."""
     assert call(list(argv)) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
