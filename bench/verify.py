@@ -62,7 +62,7 @@ async def fill(bootstrap: str, topic: str, records: int, codec: int) -> None:
             batch = Batch(data)
             batch.stamp(-1, -1, -1)
             topics = [(topic, client.topics[topic].id, [(number % PARTITIONS, batch.data)])]
-            body = produce.request(version, topics, acks=1, timeout_ms=30_000)
+            body = produce.encode_request(version, topics, acks=1, timeout_ms=30_000)
             waiting.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
             if len(waiting) > _IN_FLIGHT:
                 await waiting.pop(0)

@@ -211,9 +211,9 @@ def read(
 ) -> DataFrame:
     """Return the records that topics hold now as a DataFrame.
 
-    Columns: topic, partition, offset, timestamp, key, value, headers and producer_id. `settings` are those of either cluster: a file's
-    path, or a mapping. This call fixes the range of offsets, so the DataFrame shows the same records however often it is used, unless
-    retention removes some. `isolation.level=read_committed` leaves out aborted transactions.
+    Columns: topic, partition, offset, timestamp, key, value, headers and producer_id. `settings` are those of either cluster: a
+    file's path, or a mapping. This call fixes the range of offsets, so the DataFrame shows the same records however often it is
+    used, unless retention removes some. `isolation.level=read_committed` leaves out aborted transactions.
     """
     from mirrormaker.reading import read
 

@@ -181,7 +181,7 @@ def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
         mirror.wait_until(lambda: len(read(old, topic_name)[0]) >= 200)
         assert mirror.stop() == 0, mirror.text
     assert [row.value for row in read(old, topic_name)[0]] == [b"%d" % number for number in range(200, 400)]
-    assert "the target has deleted all it had from us" in mirror.text
+    assert "the target has deleted all records of this producer id" in mirror.text
 
 
 def send(cluster: Cluster, topic: str, start: int, stop: int) -> None:

@@ -378,7 +378,7 @@ def test_old_brokers_let_us_in(stage: Stage, version: str, tmp_path: Path) -> No
         told = "broker.version=0.9\n" if is_oldest else ""
         asyncio.run(_refreshed(stage.client(stage.ours + told, address)))
         if is_oldest:
-            assert "say so with broker.version=0.9" in refusal(stage.client(stage.ours, address))
+            assert "set broker.version=0.9" in refusal(stage.client(stage.ours, address))
             assert "it is too old for sasl.mechanism=PLAIN" in refusal(stage.client(words("PLAIN") + told, address))
         else:
             asyncio.run(_refreshed(stage.client(words("PLAIN"), address)))

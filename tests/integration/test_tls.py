@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from examples import tls_consumer, tls_producer
+from examples import consumer, producer
 
 from mirrormaker.cli import call
 from mirrormaker.control.control_server import ControlServer
@@ -357,17 +357,17 @@ def test_the_offset_checker_comes_in_the_same_way(
 
 
 def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.source.create_topic(tls_producer.TOPIC)
+    stage.source.create_topic(producer.TOPIC)
     for right in (
-        ("Write", "topic", tls_producer.TOPIC),
-        ("Read", "topic", tls_producer.TOPIC),
+        ("Write", "topic", producer.TOPIC),
+        ("Read", "topic", producer.TOPIC),
         ("Read", "group", "my-group"),
     ):
         grant(stage.source, WRITER, *right)
     files = (stage.source.address("MTLS"), str(stage.authority.pem), str(stage.writer.pem))
-    tls_producer.main(*files)
+    producer.main(*files)
     assert capsys.readouterr().out.count("sent message to topic:test-topic partition:0 offset:") == 100
-    tls_consumer.main(*files, idle_ms=5000)
+    consumer.main(*files, idle_ms=5000)
     assert capsys.readouterr().out.count("received topic=test-topic") == 100
 
 

@@ -87,10 +87,10 @@ async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Record
                     made.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else at)
                     at += stop - start
                     topics = [(topic, client.topics[topic].id, [(partition, made.data)])]
-                    body = produce.request(version, topics, acks=-1, timeout_ms=30_000)
+                    body = produce.encode_request(version, topics, acks=-1, timeout_ms=30_000)
                     waiting.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
         for answer in waiting:
-            for appended in produce.answer(version, await answer):
+            for appended in produce.decode_response(version, await answer):
                 assert appended.error == 0, appended
     finally:
         client.close()

@@ -24,7 +24,7 @@ from mirrormaker.events.partition_events import (
     Waiting,
     ZooKeeperUnread,
 )
-from mirrormaker.model.ledger import fits, unpack
+from mirrormaker.model.ledger import check_fits, unpack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
@@ -86,7 +86,7 @@ class Acquisition:
             return set()
         continued, started = found
         for position in [*continued, *started]:
-            fits(position)
+            check_fits(position)
         await ask_until_answered(lambda: self._commit_new(started), parts.report)
         await self._note_overtaken(continued)
         for clean, positions in ((False, continued), (True, started)):

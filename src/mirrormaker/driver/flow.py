@@ -172,7 +172,10 @@ class Flow:
         except OSError as error:
             raise ClusterError(f"a cluster has gone away at the start: {error}") from error
         for cluster, settings in ((self.source, self.settings), (self.target, self.wiring.target)):
-            if old_brokers.of(settings.broker_version) and cluster.found_version == old_brokers.CAN_BE_ASKED:
+            if (
+                old_brokers.versions_before_0_10(settings.broker_version)
+                and cluster.found_version == old_brokers.FIRST_WITH_API_VERSIONS
+            ):
                 self._report(VersionIgnored(settings.path, str(cluster.endpoint)))
 
     async def _reach(self, side: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from mirrormaker.model.assignor import AGAIN, Member, card, read_card
+from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
 
 Key = tuple[str, int]
@@ -40,7 +40,7 @@ def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams
         ConsumerProtocolSubscription(
             version=1,
             topics=sorted(topics),
-            user_data=card(streams, generation if claimed else -1),
+            user_data=encode_user_data(streams, generation if claimed else -1),
             owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(by_topic(claimed).items())],
         ).encode()
     )
@@ -49,7 +49,7 @@ def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams
 def decode_subscription(data: bytes) -> Member:
     """Read what a member has told."""
     subscription = ConsumerProtocolSubscription.decode(data)
-    streams, generation = read_card(bytes(subscription.user_data or b""))
+    streams, generation = decode_user_data(bytes(subscription.user_data or b""))
     held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
     return Member(frozenset(subscription.topics), streams, held, generation)
 
@@ -58,7 +58,7 @@ def encode_assignment(keys: Iterable[Key]) -> bytes:
     """Return what the leader gives one member."""
     kind = ConsumerProtocolAssignment
     rows = [kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(by_topic(keys).items())]
-    return bytes(kind(version=1, assigned_partitions=rows, user_data=AGAIN).encode())
+    return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN).encode())
 
 
 def decode_assignment(data: bytes) -> tuple[frozenset[Key], bool]:
@@ -67,4 +67,4 @@ def decode_assignment(data: bytes) -> tuple[frozenset[Key], bool]:
     if assignment is None:
         return frozenset(), False
     keys = frozenset((t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
-    return keys, assignment.user_data == AGAIN
+    return keys, assignment.user_data == REJOIN

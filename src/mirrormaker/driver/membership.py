@@ -45,7 +45,7 @@ from mirrormaker.kafka_errors import (
     UNKNOWN_MEMBER_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from mirrormaker.model.assignor import share
+from mirrormaker.model.assignor import assign
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -236,7 +236,7 @@ class Membership:
         if topics - set(self.cluster.topics):
             await self.cluster.refresh()
         counts = {t: len(self.cluster.topics[t].partitions) for t in topics if t in self.cluster.topics}
-        return {member: encode_assignment(keys) for member, keys in share(members, counts).items()}
+        return {member: encode_assignment(keys) for member, keys in assign(members, counts).items()}
 
     async def _ask_while_beating(self, request: ApiMessage, member: str, number: int) -> Any:
         """Send a join or sync, which may wait for other members, and send heartbeats of the old generation meanwhile."""

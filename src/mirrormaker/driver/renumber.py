@@ -18,8 +18,8 @@ from mirrormaker.driver.undelivered import Undelivered
 from mirrormaker.errors import AbortError, MirrorError, PartitionError
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import PartitionStopped, RangeLost, RecordGivenUp
-from mirrormaker.model.ledger import fits
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.model.ledger import check_fits
+from mirrormaker.worker.interrupts import RestartAt
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Fail = Callable[[BaseException], None]
@@ -66,7 +66,7 @@ class Renumbering:
             return
         self._report(RecordGivenUp(outcome.reason, str(path)))
         reason = f"the record at offset {outcome.offset} was given up"
-        self._spawn(self._renumber(owned, NeedsIdentity(SAME_PLACE, reason), outcome.offset + 1))
+        self._spawn(self._renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason), outcome.offset + 1))
 
     def needs_identity(self, owned: OwnedPartition, need: NeedsIdentity) -> None:
         """Allocate a new identity for a partition that no stream has."""
@@ -99,7 +99,7 @@ class Renumbering:
             self._scheduler.recall(owned)
         elif owned.is_even:
             owned.renumbering = True
-            self.needs_identity(owned, NeedsIdentity(SAME_PLACE, reason))
+            self.needs_identity(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason))
 
     async def _renumber(self, owned: OwnedPartition, need: NeedsIdentity, offset: int | None = None) -> None:
         """Commit a new identity, then let the partition go on; at `offset` if one is given."""
@@ -111,7 +111,7 @@ class Renumbering:
                 lambda: self._start_positions.restart(before, need.restart_at, need.reason, need.topics, same_records),
                 self._report,
             )
-            fits(position)
+            check_fits(position)
         except PartitionError as error:
             owned.renumbering = False
             if owned.stop(str(error)):

@@ -28,9 +28,9 @@ from mirrormaker.events.partition_events import (
     PartitionsWaiting,
 )
 from mirrormaker.events.process_events import PartitionMoved, StreamBack, StreamGone, StreamMissing, StreamsCovered
-from mirrormaker.model.placement import moves, spread
+from mirrormaker.model.placement import moves, place
 from mirrormaker.status.counts import Counts
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.worker.interrupts import RestartAt
 
 Key = tuple[str, int]
 
@@ -83,7 +83,7 @@ class Scheduler:
         """Choose a stream for every partition that has none, and hand the partitions out."""
         placed = {key: owned.stream for key, owned in self.owned.items() if owned.stream is not None}
         loads = {key: owned.load or owned.lag + 1.0 for key, owned in self.owned.items()}
-        for key, stream in spread(self.owned, self._present_streams(), loads, placed).items():
+        for key, stream in place(self.owned, self._present_streams(), loads, placed).items():
             self.owned[key].stream = stream
         self.hand_out()
 
@@ -231,7 +231,7 @@ class Scheduler:
             self._reactions.renumber(owned, outcome)
         elif owned.renumber_reason and not owned.leaving and owned.is_even:
             owned.renumbering = True
-            self._reactions.renumber(owned, NeedsIdentity(SAME_PLACE, owned.renumber_reason))
+            self._reactions.renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, owned.renumber_reason))
         else:
             self.hand_out()
 

@@ -38,7 +38,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
-from mirrormaker.worker.interrupts import FORGOTTEN, FROM_THE_START, OUT_OF_RANGE, SAME_PLACE, TRUNCATED
+from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
 
 Key = tuple[str, int]
@@ -224,8 +224,8 @@ class StartPositions:
         if not self.routing.is_known(position.topic):
             raise PartitionError(f"{position.topic}-{position.partition} stops: {reason}, and the topic is gone")
         offset, ahead, lost = await self._restart_offset(position, restart_at, reason)
-        nothing_is_gone = offset == position.offset and restart_at in (OUT_OF_RANGE, TRUNCATED)
-        same_records |= restart_at == FORGOTTEN or nothing_is_gone
+        nothing_is_gone = offset == position.offset and restart_at in (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED)
+        same_records |= restart_at == RestartAt.FORGOTTEN or nothing_is_gone
         self._report_restart(position, restart_at, reason, offset)
         (new,) = await self.start_fresh({key: offset}, False, sorted(topics))
         if same_records:
@@ -233,15 +233,15 @@ class StartPositions:
             new = replace(new, cuts=cuts)
         elif ahead and len(new.cuts) == 1:
             new = replace(new, cuts=(_keep_ahead(new.cuts[0], position.cuts[0]._replace(ahead=ahead)),))
-        elif any(cut.ahead for cut in position.cuts) and restart_at in (OUT_OF_RANGE, TRUNCATED):
+        elif any(cut.ahead for cut in position.cuts) and restart_at in (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED):
             self._report(SentAgain(*key, sum(cut.ahead for cut in position.cuts)))
-        same_place = restart_at in (SAME_PLACE, FORGOTTEN) and offset == position.offset
+        same_place = restart_at in (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN) and offset == position.offset
         return replace(new, leader_epoch=position.leader_epoch if same_place else -1), lost
 
     def _report_restart(self, position: Position, restart_at: int, reason: str, offset: int) -> None:
         """Report a topic that was created again once, everything else for each partition."""
         topic = position.topic
-        if restart_at != FROM_THE_START:
+        if restart_at != RestartAt.FROM_THE_START:
             self._report(Renumbered(topic, position.partition, reason, offset))
         elif self._reported_recreated.get(topic) != topic_id(self.source, topic):
             self._reported_recreated[topic] = topic_id(self.source, topic)
@@ -251,9 +251,9 @@ class StartPositions:
         """Return the source offset to go on at, how many records from there on the target holds, and the lost range."""
         key = position.key
         start = (await wait_for_offsets(self.source, [key], EARLIEST))[key]
-        if restart_at == FROM_THE_START:
+        if restart_at == RestartAt.FROM_THE_START:
             return start, 0, ""
-        if restart_at in (SAME_PLACE, FORGOTTEN):
+        if restart_at in (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN):
             return position.offset, 0, ""
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)

@@ -44,7 +44,7 @@ from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import load_handler
-from mirrormaker.worker.interrupts import FROM_THE_START, SAME_PLACE, Renumber
+from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.sender import Sender
 from mirrormaker.worker.stream_task import StreamTask
@@ -182,7 +182,7 @@ class Stream:
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
         for cursor in self.cursors.values():
-            cursor.look_for_an_end(_SKIP_WITHIN)
+            cursor.check_skipping(_SKIP_WITHIN)
 
     def _close(self) -> None:
         abort = not self.has_lease()
@@ -218,7 +218,7 @@ class Stream:
 
     def _knows(self, cursor: Cursor) -> bool:
         """Are all topics in the picture, with as many partitions as the driver has seen?"""
-        targets = Counter(outlet.topic for outlet in cursor.outlets if cursor.spreads) | Counter([cursor.topic])
+        targets = Counter(outlet.topic for outlet in cursor.outlets if cursor.fans_out) | Counter([cursor.topic])
         there = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
         return cursor.topic in self.source.topics and all(there.get(t, 0) >= n for t, n in targets.items())
 
@@ -246,7 +246,7 @@ class Stream:
                 cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
                 await asyncio.sleep(0.2)
         if self._no_handler:  # without it, records would go out that nobody has handled
-            cursor.refuse(cursor.stops(cursor.offset, self._no_handler))
+            cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
         else:
             await cursor.run()
         self._ended.append(Ended(self._partition_report(cursor, cursor.closing), _outcome(cursor.done.result())))
@@ -279,7 +279,7 @@ class Stream:
             cursor.bytes,
             cursor.high_watermark,
             cursor.is_clean,
-            cursor.counters.news(),
+            cursor.counters.collect(),
         )
 
     # -- what cursors ask for
@@ -290,14 +290,21 @@ class Stream:
         for node, fetcher in self._fetchers.items():
             if cursor in fetcher.cursors and (leader is None or node != leader.leader):
                 fetcher.leave(cursor)
-                cursor.lap += 1
+                cursor.fetch_round += 1
                 cursor.fetch_from = cursor.expected, cursor.expected_epoch
         if leader is None:
             cursor.note = "source: the partition has no leader"
             asyncio.get_running_loop().call_later(0.5, self._look_again, cursor)
             return
         if leader.leader not in self._fetchers:
-            self._fetchers[leader.leader] = Fetcher(self, leader.leader)
+            self._fetchers[leader.leader] = Fetcher(
+                leader.leader,
+                self.source,
+                self.work,
+                self.buffer,
+                room_to_fetch=self.room_to_fetch,
+                refresh=self.refresh_source,
+            )
         self._fetchers[leader.leader].join(cursor)
 
     def _look_again(self, cursor: Cursor) -> None:
@@ -308,9 +315,9 @@ class Stream:
         """The same names may stand for other topics by now; the numbers were not meant for those."""
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
         if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
-            raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
+            raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
         if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
-            raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
+            raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """The connection to the target partition's leader."""
@@ -320,7 +327,8 @@ class Stream:
         lane = (hash(outlet.topic) + outlet.partition) % self.work.connections
         sender = self._senders.get((leader.leader, lane))
         if sender is None:
-            sender = self._senders[leader.leader, lane] = Sender(self, leader.leader, lane)
+            sender = Sender(leader.leader, lane, self.target, self.work, self.produce_timeout_ms)
+            self._senders[leader.leader, lane] = sender
         return sender
 
     def forget(self, cursor: Cursor) -> None:
@@ -402,7 +410,7 @@ class Stream:
             try:
                 self.check_topics(cursor)
             except Renumber as why:
-                cursor.trouble(why)
+                cursor.interrupt(why)
 
 
 def _outcome(why: Exception | None) -> Outcome:

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import NotMember
-from mirrormaker.model.assignor import AGAIN
+from mirrormaker.model.assignor import REJOIN
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
 KEYS = frozenset({("orders", 0), ("orders", 1)})
@@ -21,7 +21,7 @@ KEYS = frozenset({("orders", 0), ("orders", 1)})
 def seat(*partitions: int, ours: bool = True) -> bytes:
     kind = ConsumerProtocolAssignment
     rows = [kind.TopicPartition(topic="orders", partitions=list(partitions))]
-    return bytes(kind(version=1, assigned_partitions=rows, user_data=AGAIN if ours else b"").encode())
+    return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN if ours else b"").encode())
 
 
 class Played(Membership):

@@ -44,17 +44,17 @@ def tell(counters: Counters, *entries: Any) -> None:
 
 def test_counters_report_what_is_new_and_only_that() -> None:
     counters = Counters()
-    assert counters.news() is None
+    assert counters.collect() is None
     tell(counters, Acked(40, 10), Acked(40, 5, packed=True), Acked(4000, 1))
-    news = counters.news()
+    news = counters.collect()
     assert news is not None
     assert (news.batches_forwarded, news.batches_repacked) == (2, 1)
     assert sum(count for _, count in news.latency_counts) == 16
     assert [BOUNDS[at] for at, _ in news.latency_counts] == [50, 5000]
     assert news.latency_ms == pytest.approx(4000 + 600, abs=200)
-    assert counters.news() is None
+    assert counters.collect() is None
     counters.retries += 1
-    news = counters.news()
+    news = counters.collect()
     assert news is not None and news.retries == 1
 
 
@@ -63,7 +63,7 @@ def test_records_without_a_timestamp_have_no_latency_and_those_of_the_future_hav
     old: Any = Acked(0, 3)
     old.batch.max_timestamp = -1
     tell(counters, old, Acked(-60_000, 2))
-    news = counters.news()
+    news = counters.collect()
     assert news is not None
     assert news.latency_counts == ((0, 2),)
     assert news.latency_ms == 0

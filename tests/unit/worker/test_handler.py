@@ -1,4 +1,4 @@
-"""Message handlers without a broker: what they are given, what they may give back, and what is said when they do not."""
+"""Message handlers without a broker: what they get, what they may return, and what is said if they fail."""
 
 from __future__ import annotations
 

@@ -73,8 +73,10 @@ class Cluster:
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
         # Once one broker could be asked, the others are of that time too: one that does not answer is in trouble.
-        self._can_be_asked = endpoint.broker_version is not None and endpoint.broker_version >= old_brokers.CAN_BE_ASKED
-        self._old: dict[tuple[str, int], old_brokers.Versions] = {}  # brokers that cannot be asked what they know
+        self._can_be_asked = (
+            endpoint.broker_version is not None and endpoint.broker_version >= old_brokers.FIRST_WITH_API_VERSIONS
+        )
+        self._old: dict[tuple[str, int], old_brokers.ApiVersions] = {}  # brokers that cannot be asked what they know
         self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}  # kept alive, of connections
 
     # -- connections
@@ -119,7 +121,7 @@ class Cluster:
         try:
             versions = self._old.get(address) or await self._told(another)
             if versions is None and sasl is not None:
-                versions = await old_brokers.told(connection, self.endpoint.connect_timeout)
+                versions = await old_brokers.ask_before_login(connection, self.endpoint.connect_timeout)
             elif versions is None:
                 patience = self.endpoint.request_timeout
                 versions = await old_brokers.ask(connection, another, patience, may_be_old=not self._can_be_asked)
@@ -137,16 +139,16 @@ class Cluster:
             raise
         return connection
 
-    async def _told(self, another: old_brokers.Another) -> old_brokers.Versions | None:
+    async def _told(self, another: old_brokers.OpenConnection) -> old_brokers.ApiVersions | None:
         """What the user says that the brokers are, unless that is no longer so."""
-        versions = old_brokers.of(self.endpoint.broker_version)
-        return None if versions is None or await old_brokers.is_modern(another) else versions
+        versions = old_brokers.versions_before_0_10(self.endpoint.broker_version)
+        return None if versions is None or await old_brokers.answers_api_versions(another) else versions
 
     @property
     def found_version(self) -> tuple[int, ...]:
         """Of those that cannot be asked; for all others, that they can."""
         if self._can_be_asked or not self._old:
-            return old_brokers.CAN_BE_ASKED
+            return old_brokers.FIRST_WITH_API_VERSIONS
         return (0, 8, 2) if old_brokers.KAFKA_0_8_2 in self._old.values() else (0, 9)
 
     async def _log_in(self, connection: Connection, sasl: Sasl, key: tuple[tuple[str, int], str]) -> None:
