@@ -52,7 +52,7 @@ async def fill(bootstrap: str, topic: str, records: int, codec: int) -> None:
     client = Cluster(Endpoint(addresses(bootstrap, "bench", "bootstrap.servers")))
     await client.refresh([topic])
     connection = await client.connection(next(iter(client.brokers)), "produce")
-    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+    version = produce.version_for(connection)
     now = int(time.time() // 3600 * 3600 - 3600) * 1000
     waiting: list[asyncio.Future[memoryview]] = []
     for turn, first in enumerate(range(0, records, _BATCH * _AT_ONCE)):

@@ -75,7 +75,7 @@ async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Record
         await _ready(client, topic)
         (node,) = {partition.leader for partition in client.topics[topic].partitions.values()}
         connection = await client.connection(node, "produce")
-        version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        version = produce.version_for(connection)
         waiting = []
         for partition, pieces in parts.items():
             at = 0

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.consumer import JoinGroupRequest
-from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
 from mirrormaker.control.control_messages import CannotDeliver, NeedsIdentity
@@ -47,6 +45,7 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import BROKER, describe_configs
 from mirrormaker.wire.protocol import old_brokers
+from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 

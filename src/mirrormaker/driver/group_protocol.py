@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-
 from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
+from mirrormaker.wire.protocol import messages
+from mirrormaker.wire.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 Key = tuple[str, int]
 
@@ -48,7 +48,7 @@ def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams
 
 def decode_subscription(data: bytes) -> Member:
     """Read what a member has told."""
-    subscription = ConsumerProtocolSubscription.decode(data)
+    subscription = messages.decode_subscription(data)
     streams, generation = decode_user_data(bytes(subscription.user_data or b""))
     held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
     return Member(frozenset(subscription.topics), streams, held, generation)
@@ -63,7 +63,7 @@ def encode_assignment(keys: Iterable[Key]) -> bytes:
 
 def decode_assignment(data: bytes) -> tuple[frozenset[Key], bool]:
     """Return the assigned partitions, and whether a mirrormaker assigned them."""
-    assignment = ConsumerProtocolAssignment.decode(data) if data else None
+    assignment = messages.decode_assignment(data) if data else None
     if assignment is None:
         return frozenset(), False
     keys = frozenset((t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)

@@ -16,16 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    OffsetCommitRequest,
-    SyncGroupRequest,
-)
-
 from mirrormaker.control.lease import lease_clock
 from mirrormaker.driver.group_protocol import (
     Generation,
@@ -50,6 +40,15 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
+from mirrormaker.wire.protocol.messages import (
+    ApiMessage,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 
 Key = tuple[str, int]
 Row = tuple[int, int, int, str]  # partition, offset, leader epoch, metadata
@@ -240,7 +239,7 @@ class Membership:
 
     async def _ask_while_beating(self, request: ApiMessage, member: str, number: int) -> Any:
         """Send a join or sync, which may wait for other members, and send heartbeats of the old generation meanwhile."""
-        answer = asyncio.ensure_future(self._ask(request, lane="group", timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10))
+        answer = asyncio.ensure_future(self._ask(request, purpose="group", timeout=_REBALANCE_TIMEOUT_MS / 1000 + 10))
         try:
             while not (await asyncio.wait([answer], timeout=self.settings.heartbeat_interval_ms / 1000))[0]:
                 if number >= 0:
@@ -327,10 +326,10 @@ class Membership:
     # -- the coordinator
 
     async def _ask(
-        self, request: ApiMessage, *, lane: str = "control", timeout: float | None = None, newest: int | None = None
+        self, request: ApiMessage, *, purpose: str = "control", timeout: float | None = None, newest: int | None = None
     ) -> Any:
         try:
-            return await self._coordinator.ask(request, lane=lane, timeout=timeout, newest=newest)
+            return await self._coordinator.ask(request, purpose=purpose, timeout=timeout, newest=newest)
         except BrokerError as error:
             self._check(error.code, error.detail, None)
             raise

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from kafka.protocol.admin import DescribeProducersRequest
-from kafka.protocol.consumer import OffsetForLeaderEpochRequest
-
 from mirrormaker.errors import UnsupportedRequest, WireError, raise_for
 from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.protocol.messages import DescribeProducersRequest, OffsetForLeaderEpochRequest
 
 Key = tuple[str, int]
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka.protocol.producer import InitProducerIdRequest
-
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
 from mirrormaker.errors import (
@@ -38,6 +36,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol.messages import InitProducerIdRequest
 from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
 

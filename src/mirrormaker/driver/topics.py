@@ -7,8 +7,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
-
 from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.events import event
 from mirrormaker.events.process_events import (
@@ -29,6 +27,7 @@ from mirrormaker.kafka_errors import (
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, Topic
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.protocol.messages import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 # Settings that a target topic inherits, so that a backlog is not deleted or refused on arrival.
 INHERITED = (

@@ -14,7 +14,7 @@ from mirrormaker.settings import jaas
 from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.auth.kerberos import gssapi_library
-from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl
+from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
 
 # Kafka's own scripts read the first variable, those of the Hadoop distribution the second.
 _VARIABLES = ("KAFKA_OPTS", "KAFKA_CLIENT_KERBEROS_PARAMS")
@@ -104,7 +104,7 @@ def sasl(file: PropertyFile, files: LoginFiles) -> Sasl:
     if mechanism == "GSSAPI":
         return Sasl(mechanism, _kerberos(file, files, entry, options), entry.where)
     if mechanism == "OAUTHBEARER":
-        return Sasl(mechanism, _client(file, entry, options), entry.where)
+        return Sasl(mechanism, _oauth_client(file, entry, options), entry.where)
     if options.get("tokenauth", "").lower() == "true":
         raise SettingError(
             f"{entry.where}: tokenauth=true: delegation tokens are not supported; log in with a password"
@@ -222,7 +222,7 @@ def _keytab(entry: jaas.Entry) -> tuple[bytes, str]:
     return data, principal
 
 
-def _client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]) -> Client:
+def _oauth_client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]) -> OAuthClient:
     url = file.required(_URL, "https://login.example.com/oauth2/token")
     if urlsplit(url).scheme not in ("http", "https"):
         raise SettingError(f"{file.where(_URL)}: {_URL}={url}: this must begin with https:// (or http://)")
@@ -231,7 +231,7 @@ def _client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]) -> C
             f"{file.where(_URL)}: {_URL}: a URL must not contain a password; use clientId and clientSecret"
         )
     new = "sasl.oauthbearer.client.credentials.client"
-    return Client(
+    return OAuthClient(
         token_url=url,
         id=file.text(f"{new}.id") or _option(entry, "clientId"),
         secret=file.text(f"{new}.secret") or _option(entry, "clientSecret"),

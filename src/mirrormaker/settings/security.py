@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import SettingError, StoreError, TlsFailed, WrongPassword
 from mirrormaker.settings.login import LoginFiles, sasl
 from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.credentials import Security, Tls
 
+# The modules for TLS load the cryptography library, so they are imported only for files that use TLS.
 if TYPE_CHECKING:
-    from mirrormaker.wire.auth.keystores import Secret
+    from mirrormaker.wire.auth.keystores import PrivateKey
 
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
@@ -48,52 +49,49 @@ def unused_security(file: PropertyFile) -> list[str]:
 
 def _tls(file: PropertyFile) -> Tls:
     """Return the TLS settings; raise an error that names the file if TLS does not work with them."""
-    from mirrormaker.errors import StoreError, TlsFailed
-    from mirrormaker.wire.auth.keystores import pem
-    from mirrormaker.wire.transport.tls import context
+    from mirrormaker.wire.auth.keystores import to_pem
+    from mirrormaker.wire.transport.tls import ssl_context
 
-    own, trust = _secret(file), _trusted(file)
+    private_key, trusted = _private_key(file), _trusted_certificates(file)
     try:
-        found = replace(
-            _identity(own) if own else Tls(),
-            trust=pem("CERTIFICATE", trust),
+        tls = replace(
+            _client_tls(private_key) if private_key else Tls(),
+            trust=to_pem("CERTIFICATE", trusted),
             checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
             protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
             ciphers=file.value("ssl.cipher.suites") or (),
         )
-        context(found)
+        ssl_context(tls)
     except (TlsFailed, StoreError) as error:
         raise SettingError(f"{file.properties.path}: TLS does not work with these ssl settings: {error}") from error
-    return found
+    return tls
 
 
-def _identity(own: Secret) -> Tls:
+def _client_tls(private_key: PrivateKey) -> Tls:
     """Return TLS settings with this client's key, encrypted with a new password for the way to the executors."""
-    from mirrormaker.wire.auth.keystores import encrypted, pem, subject
+    from mirrormaker.wire.auth.keystores import encrypt_private_key, subject_of, to_pem
 
     password = secrets.token_urlsafe()
     return Tls(
-        chain=pem("CERTIFICATE", own.chain),
-        key=encrypted(own.key, password),
+        chain=to_pem("CERTIFICATE", private_key.chain),
+        key=encrypt_private_key(private_key.key, password),
         password=password,
-        subject=subject(own.chain[0]),
+        subject=subject_of(private_key.chain[0]),
     )
 
 
-def _trusted(file: PropertyFile) -> list[bytes]:
-    from mirrormaker.errors import StoreError
-    from mirrormaker.wire.auth.keystores import trusted
+def _trusted_certificates(file: PropertyFile) -> list[bytes]:
+    from mirrormaker.wire.auth.keystores import load_trusted_certificates
 
     data, name = _content(file, _TRUST, "certificates")
     try:
-        return trusted(data, file.text(f"{_TRUST}.password")) if name else []
+        return load_trusted_certificates(data, file.text(f"{_TRUST}.password")) if name else []
     except StoreError as error:
         raise _store_error(file, name, error, f"{_TRUST}.password") from None
 
 
-def _secret(file: PropertyFile) -> Secret | None:
-    from mirrormaker.errors import StoreError
-    from mirrormaker.wire.auth.keystores import secret, secret_of_pem
+def _private_key(file: PropertyFile) -> PrivateKey | None:
+    from mirrormaker.wire.auth.keystores import load_pem_private_key, load_private_key
 
     data, name = _content(file, _KEY, "key")
     if not name:
@@ -102,8 +100,8 @@ def _secret(file: PropertyFile) -> Secret | None:
     try:
         if name.endswith("key"):
             chain = file.required(f"{_KEY}.certificate.chain", "-----BEGIN CERTIFICATE-----…")
-            return secret_of_pem(data, chain.encode("latin-1"), passwords[1])
-        return secret(data, *passwords)
+            return load_pem_private_key(data, chain.encode("latin-1"), passwords[1])
+        return load_private_key(data, *passwords)
     except StoreError as error:
         raise _store_error(file, name, error, f"{_KEY}.password, ssl.key.password") from None
 
@@ -127,8 +125,6 @@ def _content(file: PropertyFile, store: str, inline_key: str) -> tuple[bytes, st
 
 
 def _store_error(file: PropertyFile, name: str, error: Exception, passwords: str) -> SettingError:
-    from mirrormaker.errors import WrongPassword
-
     setting = name if not name.endswith("location") else f"{name}={file.as_written(name)}"
     hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""
     return SettingError(f"{file.where(name)}: {setting}: {error}{hint}")

@@ -117,7 +117,7 @@ class Logs:
         if leader is None:
             raise BrokerError(NOT_LEADER_OR_FOLLOWER, "it has no leader")
         connection = await cluster.connection(leader.leader, "fetch")
-        version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+        version = fetch.version_for(connection)
         # Old brokers cut a batch that is larger than the limit, and it would never come.
         size = min(_ANSWER, (stop - at) * _PER_RECORD) if version >= fetch.FIRST_WITH_MAX_BYTES else _ANSWER
         wanted = fetch.PartitionToFetch(partition, at, leader.leader_epoch, max_bytes=size)

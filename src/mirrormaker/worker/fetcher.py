@@ -148,7 +148,7 @@ class Fetcher:
         requested: Requested = {}
         if connection is None or not connection.is_open:
             return None
-        version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+        version = fetch.version_for(connection)
         flowing = [cursor for cursor in self.cursors if cursor.flowing]
         room, most = self._room_to_fetch(), task.partition_fetch_bytes
         if version < fetch.FIRST_WITH_MAX_BYTES and flowing:

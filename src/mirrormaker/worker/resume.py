@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from kafka.protocol.admin import DescribeProducersRequest
-
 from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import (
     LEADER_NOT_AVAILABLE,
@@ -20,6 +18,7 @@ from mirrormaker.model.position import Cut, Identity
 from mirrormaker.wire.client.cluster import Cluster, Partition
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
 from mirrormaker.wire.protocol import fetch, produce
+from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
@@ -181,7 +180,7 @@ async def _send_again(target: Cluster, topic: str, partition: int, unconfirmed: 
     """Send the batch once more, only within the lease as always. The answer does not matter: the log will tell."""
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "produce-again")
-    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+    version = produce.version_for(connection)
     topics = [(topic, unconfirmed.topic_id, [(partition, memoryview(unconfirmed.data))])]
     parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
@@ -205,7 +204,7 @@ async def _offset(target: Cluster, topic: str, partition: int, when: int, replic
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
-    version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+    version = fetch.version_for(connection)
     wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
     body = fetch.encode_request(
         version,

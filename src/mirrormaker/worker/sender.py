@@ -53,7 +53,7 @@ class Sender:
 
     def _send(self, connection: Connection, limit: int) -> bool:
         """Send one request with a batch of each outlet that has one ready and fits; return False if there is none."""
-        version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        version = produce.version_for(connection)
         if version < produce.FIRST_WITH_RECORD_BATCHES and any(
             outlet.channel.identity.is_numbered for outlet in self.ready
         ):

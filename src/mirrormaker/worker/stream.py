@@ -341,7 +341,7 @@ class Stream:
     async def target_takes_zstd(self) -> bool:
         """Since Kafka 2.1."""
         connection = await self.target.connection(min(self.target.brokers))
-        return connection.versions[produce.API_KEY][1] >= _ZSTD_SINCE
+        return produce.version_for(connection) >= _ZSTD_SINCE
 
     def room_to_fetch(self) -> int:
         """Bytes to ask for: what still fits into the buffer once it is unpacked."""

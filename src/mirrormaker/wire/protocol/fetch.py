@@ -10,12 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.transport.connection import Connection
 
 API_KEY = 1
 VERSIONS = (0, 18)
 # From this version on (Kafka 0.10.1) a request limits the size of the whole response, and the broker returns the first
 # batch whole even if it is larger than the limits.
 FIRST_WITH_MAX_BYTES = 3
+
+
+def version_for(connection: Connection) -> int:
+    """Return the newest version of Fetch that the broker and this module share."""
+    return min(connection.versions[API_KEY][1], VERSIONS[1])
 
 
 class PartitionToFetch(NamedTuple):

@@ -13,11 +13,8 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import Any
 
-from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-
 from mirrormaker.errors import ConnectionLost, HungUp, Silent
+from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
 from mirrormaker.wire.transport.connection import Connection
 
 OpenConnection = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker

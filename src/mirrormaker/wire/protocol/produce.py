@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
-from mirrormaker.wire.transport.connection import Part
+from mirrormaker.wire.transport.connection import Connection, Part
 
 API_KEY = 0
 VERSIONS = (0, 13)
 # From this version on (Kafka 0.11) brokers take record batches. Version 2 takes messages of format 1, versions 0 and 1
 # take messages of format 0.
 FIRST_WITH_RECORD_BATCHES = 3
+
+
+def version_for(connection: Connection) -> int:
+    """Return the newest version of Produce that the broker and this module share."""
+    return min(connection.versions[API_KEY][1], VERSIONS[1])
 
 
 class Appended(NamedTuple):
