@@ -105,7 +105,7 @@ def _show(args: argparse.Namespace) -> None:
     from mirrormaker.offsets.checker import Checker
     from mirrormaker.wire.client.cluster import Cluster, Endpoint
     from mirrormaker.zookeeper.ensemble import ZooKeeper
-    from mirrormaker.zookeeper.registrations import broker_addresses, requests_of
+    from mirrormaker.zookeeper.registrations import broker_addresses, requests_version
 
     client_id, secured = _client(args)
     timeout = args.socket_timeout_ms / 1000
@@ -117,7 +117,7 @@ def _show(args: argparse.Namespace) -> None:
             zookeeper = stack.enter_context(ZooKeeper(connect, timeout))
             registered = zookeeper.brokers()
             brokers = tuple(broker_addresses(registered, secured.protocol, connect).values())
-            version = requests_of(registered)
+            version = requests_version(registered)
         else:
             brokers = addresses(args.bootstrap_server, "the command line", "--bootstrap-server")
         endpoint = Endpoint(brokers, client_id, timeout, timeout, broker_version=version, security=secured)
@@ -136,11 +136,11 @@ def _show(args: argparse.Namespace) -> None:
 async def _print_once(checker: Any, args: argparse.Namespace) -> None:
     from mirrormaker.offsets import table
 
-    standing = await checker.look()
+    lag = await checker.check()
     if args.json:
-        print(json.dumps(table.as_json(standing, None, args.broker_info)), flush=True)
+        print(json.dumps(table.as_json(lag, None, args.broker_info)), flush=True)
     else:
-        print("\n".join(table.lines(standing, args.broker_info)), flush=True)
+        print("\n".join(table.lines(lag, args.broker_info)), flush=True)
 
 
 async def _watch(checker: Any, args: argparse.Namespace) -> None:
@@ -152,29 +152,29 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
     from rich.live import Live
 
     from mirrormaker.offsets import table
-    from mirrormaker.offsets.group_lag import Paces
+    from mirrormaker.offsets.group_lag import LagHistory
 
-    paces, standing, trouble, is_reported = Paces(), await checker.look(), "", False
+    history, lag, trouble, is_reported = LagHistory(), await checker.check(), "", False
     console = Console(highlight=False)
     with contextlib.ExitStack() as stack:
         is_live = console.is_terminal and not args.json
         live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_live else None
         while True:
             if not trouble:
-                paces.add(time.monotonic(), standing)
+                history.add(time.monotonic(), lag)
             if live is not None:
-                live.update(table.picture(standing, paces, args.broker_info, trouble), refresh=True)
+                live.update(table.live_table(lag, history, args.broker_info, trouble), refresh=True)
             elif trouble:
                 if not is_reported:
                     print(trouble, file=sys.stderr, flush=True)
             elif args.json:
-                print(json.dumps({"time": time.time(), **table.as_json(standing, paces, args.broker_info)}), flush=True)
+                print(json.dumps({"time": time.time(), **table.as_json(lag, history, args.broker_info)}), flush=True)
             else:
-                print("\n".join(table.moving_lines(standing, paces, args.broker_info)), end="\n\n", flush=True)
+                print("\n".join(table.lines_with_pace(lag, history, args.broker_info)), end="\n\n", flush=True)
             is_reported = bool(trouble)
             await asyncio.sleep(args.watch)
             try:
-                standing, trouble = await checker.look(), ""
+                lag, trouble = await checker.check(), ""
             except ClusterError as error:
                 trouble = f"{time.strftime('%H:%M:%S')} {error}"
 

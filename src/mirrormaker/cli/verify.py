@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,21 +97,21 @@ def _verify(args: argparse.Namespace) -> int:
     spark_conf = options.spark_properties(args.spark_conf)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Importing Spark takes two seconds; errors in the settings are reported before that.
-    from mirrormaker.verification.command import verify
-    from mirrormaker.verification.plan import Window
-    from mirrormaker.verification.verdict import text
+    from mirrormaker.verification.command import SparkOptions, verify
 
     verdict = verify(
         sources,
         target,
-        include=include,
-        exclude=exclude,
-        only=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
-        window=Window(since, until),
-        other_writers=args.allow_other_writers,
-        spark=(args.spark_master, spark_conf, args.log_file),
+        whitelist=include,
+        blacklist=exclude,
+        topics=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
+        since=since,
+        until=until,
+        allow_other_writers=args.allow_other_writers,
+        spark=SparkOptions(args.spark_master, spark_conf, args.log_file),
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    print(json.dumps(verdict.to_json(), indent=2) if args.json else "\n".join(text(verdict)))
+    print(json.dumps(verdict.to_json(), indent=2) if args.json else verdict.text())
     return verdict.exit_code
 
 

@@ -12,6 +12,7 @@ from mirrormaker.errors import SettingError
 
 # Kafka's own pattern for values of a configuration provider, limited to the providers env and file.
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<rest>(?:(?P<path>[^}]*?):)?(?P<key>[^}]*?))\}")
+PropertiesLike = str | os.PathLike[str] | Mapping[str, str]  # a property file, or its content
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -45,11 +46,11 @@ class Properties(dict[str, Property]):
         return f"{self.path}, line {self[key].line}" if key in self else self.path
 
 
-def load(settings: str | os.PathLike[str] | Mapping[str, str], name: str) -> Properties:
-    """Return settings that a program gives: a file's path, or a mapping, which errors call `name`."""
+def load(settings: PropertiesLike, name: str) -> Properties:
+    """Return settings that a Python program gives as a file or as a mapping; errors call a mapping `name`."""
     if not isinstance(settings, Mapping):
-        return read(os.fspath(settings), name)
-    lines = [Property(str(key), str(value), line) for line, (key, value) in enumerate(settings.items(), 1)]
+        return read(os.fspath(settings))
+    lines = (Property(str(key), str(value), line) for line, (key, value) in enumerate(settings.items(), 1))
     return Properties(name, lines)
 
 
