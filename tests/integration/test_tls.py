@@ -26,7 +26,7 @@ from mirrormaker.events.event import Event
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.settings.options import Parser, add_options, parse
+from mirrormaker.settings.options import parse
 from mirrormaker.wire.client.cluster import Cluster as Client
 from tests.faults.test_kill import Writer
 from tests.integration.test_mirror import assert_same, write
@@ -222,8 +222,6 @@ def begin(stage: Stage, directory: Path) -> list[str]:
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={stage.source.address('MTLS')}\ngroup.id={GROUP}\n{stage.jks}")
     producer.write_text(f"bootstrap.servers={stage.target.address('MTLS')}\n{stage.pkcs12}")
-    parser = Parser(prog="mirrormaker run", allow_abbrev=False)
-    add_options(parser)
     line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
     events: list[Event] = []
 
@@ -237,7 +235,7 @@ def begin(stage: Stage, directory: Path) -> list[str]:
         source = source_settings(properties.read(str(consumer), "--consumer.config"))
         target = target_settings(properties.read(str(producer), "--producer.config"))
         wiring = Wiring(
-            parse(parser, line),
+            parse(line),
             target,
             Filter.of(TOPIC, None),
             judge,

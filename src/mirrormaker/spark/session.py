@@ -182,7 +182,7 @@ class Engine:
                 stopper.join(_ENDS_WITHIN)
         if self.process is not None:
             jvm.end(self.process, _ENDS_WITHIN)
-            self._forget()
+            self._forget_jvm()
 
     def _conf(self, java: Any) -> SparkConf:
         """Return our settings, overridden by those of spark-submit, overridden by those of our own command line."""
