@@ -69,10 +69,10 @@ def wires(heap: str = "512m", quick: bool = True) -> Iterator[Wires]:
     """One broker on each side, each behind a proxy of its own, and the topic on both."""
     settings = {"auto.create.topics.enable": "false", "log.segment.delete.delay.ms": "1000"}
     with (
-        Cluster(name="wires-source", settings=settings, heap=heap, quick=quick, detour=True) as source,
-        Cluster(name="wires-target", settings=settings, heap=heap, quick=quick, detour=True) as target,
-        Proxy(source.detours) as to_source,
-        Proxy(target.detours) as to_target,
+        Cluster(name="wires-source", settings=settings, heap=heap, quick=quick, proxied=True) as source,
+        Cluster(name="wires-target", settings=settings, heap=heap, quick=quick, proxied=True) as target,
+        Proxy(source.proxy_routes) as to_source,
+        Proxy(target.proxy_routes) as to_target,
     ):
         for cluster in (source, target):
             create(cluster, _TOPIC, PARTITIONS)

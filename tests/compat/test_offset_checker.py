@@ -53,7 +53,7 @@ Ask = Callable[..., tuple[int, str, str]]
 
 
 def original(cluster: Cluster, *args: str) -> str:
-    return cluster.run_tool(TOOL, "--zookeeper", str(cluster.zookeeper), *args, jvm=["-XX:TieredStopAtLevel=1"]).stdout
+    return cluster.tools.run(TOOL, "--zookeeper", str(cluster.zookeeper), *args, jvm=["-XX:TieredStopAtLevel=1"]).stdout
 
 
 # -- beside the original

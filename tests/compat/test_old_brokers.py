@@ -62,7 +62,7 @@ def fill(version: str, cluster: Cluster) -> list[list[tuple[bytes | None, bytes]
     if version == "0.8.2.2":  # LZ4 as only this time wrote it
         lines = [b"lz4-%d" % number for number in range(50)]
         where = ["--broker-list", cluster.bootstrap, "--topic", topic(version)]
-        done = cluster.run_tool(
+        done = cluster.tools.run(
             "kafka.tools.ConsoleProducer",
             *where,
             "--compression-codec",

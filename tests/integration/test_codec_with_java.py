@@ -100,7 +100,7 @@ def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, t
         kept = [batch.codec for batch in in_the_log(source, topic_name, codec)]
         assert kept == [name] * (len(BOUNDS) - 1), "the broker did not keep our batches as they were"
 
-    printed = source.run_tool(
+    printed = source.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", source.bootstrap, "--topic", topic_name, "--from-beginning"),
         *("--max-messages", str(len(CODECS) * len(ROWS)), "--timeout-ms", "30000"),

@@ -20,7 +20,7 @@ OWNER = """
 import os, sys
 from mirrormaker.embedded import Cluster
 cluster = Cluster(sys.argv[1], name="owned", directory=sys.argv[2] or None).start()
-tool = cluster.start_tool(
+tool = cluster.tools.start(
     "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap, "--topic", "none"
 )
 print(cluster.brokers[0].pid, tool.pid, cluster.directory, flush=True)
@@ -81,17 +81,17 @@ def test_a_cluster_returns_the_records_it_took(source: Cluster, topic_name: str)
 def test_tools_read_stdin_and_answer_on_stdout(source: Cluster, topic_name: str) -> None:
     source.create_topic(topic_name)
     where = ["--bootstrap-server", source.bootstrap, "--topic", topic_name]
-    sent = source.run_tool("org.apache.kafka.tools.ConsoleProducer", *where, stdin=b"first\nsecond\n")
+    sent = source.tools.run("org.apache.kafka.tools.ConsoleProducer", *where, stdin=b"first\nsecond\n")
     assert sent.returncode == 0, sent.stderr
-    got = source.run_tool(
+    got = source.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", *where, "--from-beginning", "--max-messages", "2"
     )
     assert got.stdout.split() == ["first", "second"], got.stderr
 
 
 def test_a_tool_that_does_not_end_is_stopped(source: Cluster) -> None:
-    with pytest.raises(EmbeddedError, match="was not done in 1 s"):
-        source.run_tool(
+    with pytest.raises(EmbeddedError, match="did not end within 1 s"):
+        source.tools.run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", source.bootstrap, "--topic", "none"),
             timeout=1,
@@ -144,7 +144,7 @@ def test_zookeeper_cluster_with_the_java_mirrormaker(topic_name: str) -> None:
         cluster.create_topic(topic_name, partitions=2)
         produce(cluster, topic_name, [b"old"])
         assert consume(cluster, topic_name, 1) == [b"old"]
-        helped = cluster.run_tool("kafka.tools.MirrorMaker", "--help")
+        helped = cluster.tools.run("kafka.tools.MirrorMaker", "--help")
         assert "--whitelist" in helped.stderr, helped
 
 
@@ -167,9 +167,9 @@ def test_an_owner_that_just_ends_stops_its_cluster_in_order(tmp_path: Path) -> N
 
 def test_the_keeper_spares_a_process_that_got_a_dead_ones_id() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:
-        reaper.clear({bystander.pid: "another start time"}, set())
+        reaper.clear_up({bystander.pid: "another start time"}, set())
         assert bystander.poll() is None
-        reaper.clear({bystander.pid: reaper.start_time(bystander.pid)}, set())
+        reaper.clear_up({bystander.pid: reaper.start_time(bystander.pid)}, set())
         assert bystander.wait(5) == -signal.SIGKILL
 
 

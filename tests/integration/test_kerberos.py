@@ -75,7 +75,7 @@ def test_the_seven_steps_that_documents_print_end_in_a_running_mirror(
     # 5: what it may do, on both clusters.
     allowed = ("--add", "--allow-principal", "User:mirrormaker")
     acls = [
-        there.source.start_tool("org.apache.kafka.tools.AclCommand", "--bootstrap-server", cluster.bootstrap, *allowed, *what)
+        there.source.tools.start("org.apache.kafka.tools.AclCommand", "--bootstrap-server", cluster.bootstrap, *allowed, *what)
         for cluster, what in (
             (there.source, ("--topic", "my-topic", "--operation", "All")),
             (there.source, ("--group", "my-group", "--operation", "Read")),

@@ -28,7 +28,7 @@ def test_messages_of_formats_0_1_and_2_in_one_topic_are_mirrored(
     number = 0
     for version in ("0.9.0", "0.10.2", "2.0"):
         change = f"message.format.version={version}"
-        done = old_source.run_tool(
+        done = old_source.tools.run(
             "kafka.admin.ConfigCommand", "--zookeeper", old_source.zookeeper or "", "--alter", "--entity-type", "topics",
             "--entity-name", topic_name, "--add-config", change,
         )  # fmt: skip

@@ -325,7 +325,7 @@ def test_the_command_grants_what_it_says(stage: Stage, tmp_path: Path) -> None:
     revoke(stage.source, READER, *SOURCE_RIGHTS[1])
     words = shlex.split(refusal(stage, tmp_path).partition("this grants it: ")[2])
     words[words.index("--bootstrap-server") + 1] = stage.source.bootstrap  # where an administrator may come in
-    done = stage.source.run_tool("org.apache.kafka.tools.AclCommand", *words[1:])
+    done = stage.source.tools.run("org.apache.kafka.tools.AclCommand", *words[1:])
     assert done.returncode == 0, done.stdout + done.stderr
     begin_within(stage, tmp_path)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyspark
 
+from mirrormaker.cache import cache_directory
 from mirrormaker.spark import jvm
 
 _WRITTEN_WITHIN = 180.0  # seconds; half a minute is usual on two cores
@@ -29,8 +30,7 @@ def path() -> Path:
     name = f"spark-{pyspark.__version__}-java-{_java_version()}"
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
         return Path(sys.prefix, "share", "mirrormaker", f"{name}.jsa")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirrormaker"
-    return cache / f"{name}-{zlib.crc32(jvm.classpath().encode()):08x}.jsa"
+    return cache_directory() / f"{name}-{zlib.crc32(jvm.classpath().encode()):08x}.jsa"
 
 
 def _java_version() -> str:
