@@ -1,4 +1,4 @@
-"""TLS: real brokers that want client certificates and have an authorizer, every kind of store, and every mistake by name."""
+"""TLS with real brokers that require client certificates and ACLs: every kind of store, and every mistake by name."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import Parser, add_options, parse
 from mirrormaker.wire.client.cluster import Cluster as Client
-from tests.faults.test_kill import Writer
-from tests.integration.test_mirror import assert_same, write
+from tests.support.comparing import assert_same
 from tests.support.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.numbered_records import Writer, write
 
 STORE, KEY = "store-secret-1", "key-secret-2"
 READER, WRITER = "User:CN=reader,O=test", "User:CN=writer,O=test"
 TOPIC, GROUP = "secured", "secured-mirror"
 
-# docs/security.md, as rights. Without the last two of each the mirror runs, and says what it does without.
+# The required ACLs of docs/security.md.
 SOURCE_RIGHTS = (("Read", "topic", TOPIC), ("Read", "group", GROUP))
 TARGET_RIGHTS = (("Write", "topic", TOPIC), ("Read", "topic", TOPIC), ("Create", "topic", TOPIC))
 
 
 @dataclass(frozen=True)
-class Stage:
+class TlsClusters:
+    """Two clusters, a certificate authority, and certificates of the mirror and of others."""
+
     directory: Path
     authority: Authority
     reader: Identity
@@ -54,11 +56,12 @@ class Stage:
 
     @property
     def trust(self) -> str:
+        """The lines of a property file without a client certificate."""
         return f"security.protocol=SSL\nssl.truststore.location={self.authority.pem}\n"
 
     @property
     def jks(self) -> str:
-        """As the documents print it: two JKS stores, and a password for the key."""
+        """The lines with two JKS stores and a password for the key, as documents print them."""
         return (
             f"security.protocol=SSL\nssl.truststore.location={self.directory}/authority.jks.jks\n"
             f"ssl.truststore.password={STORE}\nssl.keystore.location={self.directory}/reader.jks\n"
@@ -67,7 +70,7 @@ class Stage:
 
     @property
     def pkcs12(self) -> str:
-        """As keytool makes them today, also under the old name; the password stands in another file."""
+        """The lines with PKCS12 stores, one of them named .jks; the password is in another file."""
         return (
             f"security.protocol=SSL\nssl.truststore.location={self.directory}/authority.pkcs12.jks\n"
             f"ssl.truststore.password={STORE}\nssl.keystore.location={self.directory}/writer.p12\n"
@@ -75,9 +78,11 @@ class Stage:
         )
 
     def pem(self, identity: Identity) -> str:
+        """Return the lines with PEM files."""
         return f"{self.trust}ssl.keystore.type=PEM\nssl.keystore.location={identity.pem}\n"
 
     def inline(self, identity: Identity) -> str:
+        """Return the lines with key and certificates in the property file itself."""
         text = identity.pem.read_text().replace("\n", "\\\n  ")
         trusted = self.authority.pem.read_text().replace("\n", "\\n")
         return (
@@ -87,7 +92,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsClusters]:
     directory = tmp_path_factory.mktemp("stores")
     authority, other = Authority(directory), Authority(directory, "other")
     long_ago = datetime.now(timezone.utc) - timedelta(days=100)
@@ -116,7 +121,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         for right in TARGET_RIGHTS:
             grant(target, WRITER, *right)
         stranger, expired = other.issue("stranger"), authority.issue("expired", since=long_ago)
-        yield Stage(directory, authority, reader, writer, stranger, expired, other, source, target)
+        yield TlsClusters(directory, authority, reader, writer, stranger, expired, other, source, target)
 
 
 def settings_of(directory: Path, servers: str, lines: str) -> str:
@@ -126,7 +131,7 @@ def settings_of(directory: Path, servers: str, lines: str) -> str:
 
 
 def connect(directory: Path, servers: str, lines: str) -> None:
-    """As `mirrormaker run` does before it starts Spark."""
+    """Connect as `mirrormaker run` does before it starts Spark."""
 
     async def once() -> None:
         endpoint = target_settings(
@@ -142,7 +147,7 @@ def connect(directory: Path, servers: str, lines: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12", "pem", "inline"])
-def test_every_kind_of_store_opens_a_connection(stage: Stage, tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_store_opens_a_connection(stage: TlsClusters, tmp_path: Path, kind: str) -> None:
     lines = {
         "jks": stage.jks, "pkcs12": stage.pkcs12, "pem": stage.pem(stage.reader), "inline": stage.inline(stage.writer),
     }[kind]  # fmt: skip
@@ -150,13 +155,13 @@ def test_every_kind_of_store_opens_a_connection(stage: Stage, tmp_path: Path, ki
         connect(tmp_path, stage.source.address(listener), lines)
 
 
-def test_an_empty_identification_algorithm_switches_the_host_check_off(stage: Stage, tmp_path: Path) -> None:
+def test_an_empty_identification_algorithm_switches_the_host_check_off(stage: TlsClusters, tmp_path: Path) -> None:
     lines = f"{stage.jks}ssl.endpoint.identification.algorithm=\n"
     connect(tmp_path, stage.source.address("WRONG"), lines)
 
 
-Mistake = tuple[Callable[[Stage], str], Callable[[Stage], str], str]
-MTLS: Callable[[Stage], str] = lambda stage: stage.source.address("MTLS")  # noqa: E731
+Mistake = tuple[Callable[[TlsClusters], str], Callable[[TlsClusters], str], str]
+MTLS: Callable[[TlsClusters], str] = lambda stage: stage.source.address("MTLS")  # noqa: E731
 MISTAKES: dict[str, Mistake] = {
     "untrusted": (MTLS, lambda s: f"security.protocol=SSL\nssl.truststore.location={s.other.pem}\n",
                   "its certificate is not trusted"),
@@ -182,7 +187,7 @@ MISTAKES: dict[str, Mistake] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named_at_once(stage: Stage, tmp_path: Path, name: str) -> None:
+def test_a_mistake_is_named_at_once(stage: TlsClusters, tmp_path: Path, name: str) -> None:
     servers, lines, words = MISTAKES[name]
     began = time.monotonic()
     with pytest.raises((MirrorError, ConnectionError)) as error:
@@ -193,7 +198,7 @@ def test_a_mistake_is_named_at_once(stage: Stage, tmp_path: Path, name: str) -> 
     assert not {STORE, KEY, "mistaken"} & set(said.split()), said
 
 
-def test_who_is_not_let_in_waits_before_the_next_attempt(stage: Stage, tmp_path: Path) -> None:
+def test_who_is_not_let_in_waits_before_the_next_attempt(stage: TlsClusters, tmp_path: Path) -> None:
     file = settings_of(tmp_path, stage.source.address("MTLS"), stage.pem(stage.stranger))
     attempts = 0
 
@@ -216,8 +221,8 @@ def test_who_is_not_let_in_waits_before_the_next_attempt(stage: Stage, tmp_path:
 # -- rights
 
 
-def begin(stage: Stage, directory: Path) -> list[str]:
-    """A mirror up to the moment at which it would start its streams: what it said on the way."""
+def begin(stage: TlsClusters, directory: Path) -> list[str]:
+    """Run a mirror up to the start of its streams. Return the texts of its events."""
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={stage.source.address('MTLS')}\ngroup.id={GROUP}\n{stage.jks}")
     producer.write_text(f"bootstrap.servers={stage.target.address('MTLS')}\n{stage.pkcs12}")
@@ -260,18 +265,18 @@ def begin(stage: Stage, directory: Path) -> list[str]:
     return said
 
 
-def refusal(stage: Stage, directory: Path) -> str:
-    """Rights take a moment to get from the controller to the broker."""
+def refusal(stage: TlsClusters, directory: Path) -> str:
+    """Return the error for a missing right. It takes a moment until a broker knows changed ACLs."""
     deadline = time.monotonic() + 10
     while True:
         try:
             begin(stage, directory)
         except ClusterError as error:
             return str(error)
-        assert time.monotonic() < deadline, "it may do all of it, it seems"
+        assert time.monotonic() < deadline, "the mirror has all rights"
 
 
-def begin_within(stage: Stage, directory: Path, seconds: float = 10) -> list[str]:
+def begin_within(stage: TlsClusters, directory: Path, seconds: float = 10) -> list[str]:
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -282,7 +287,7 @@ def begin_within(stage: Stage, directory: Path, seconds: float = 10) -> list[str
 
 
 def without_the_topic(target: Cluster) -> None:
-    """What is there need not be created."""
+    """Delete the topic, so that the mirror must create it."""
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=target.bootstrap)
@@ -300,7 +305,7 @@ def without_the_topic(target: Cluster) -> None:
     [*(("source", right) for right in SOURCE_RIGHTS), *(("target", right) for right in TARGET_RIGHTS)],
 )
 def test_a_right_that_is_missing_is_named_with_the_command_that_grants_it(
-    stage: Stage, tmp_path: Path, side: str, right: tuple[str, str, str]
+    stage: TlsClusters, tmp_path: Path, side: str, right: tuple[str, str, str]
 ) -> None:
     cluster: Cluster = getattr(stage, side)
     who, (operation, kind, name) = READER if side == "source" else WRITER, right
@@ -321,16 +326,20 @@ def test_a_right_that_is_missing_is_named_with_the_command_that_grants_it(
     assert command.endswith(f"--{kind} {name}")
 
 
-def test_the_command_grants_what_it_says(stage: Stage, tmp_path: Path) -> None:
+def test_the_command_grants_what_it_says(stage: TlsClusters, tmp_path: Path) -> None:
     revoke(stage.source, READER, *SOURCE_RIGHTS[1])
     words = shlex.split(refusal(stage, tmp_path).partition("this grants it: ")[2])
-    words[words.index("--bootstrap-server") + 1] = stage.source.bootstrap  # where an administrator may come in
+    words[words.index("--bootstrap-server") + 1] = (
+        stage.source.bootstrap
+    )  # the listener at which an administrator may connect
     done = stage.source.tools.run("org.apache.kafka.tools.AclCommand", *words[1:])
     assert done.returncode == 0, done.stdout + done.stderr
     begin_within(stage, tmp_path)
 
 
-def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(stage: Stage, tmp_path: Path) -> None:
+def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(
+    stage: TlsClusters, tmp_path: Path
+) -> None:
     right = ("DescribeConfigs", "topic", TOPIC)
     revoke(stage.source, READER, *right)
     try:
@@ -345,9 +354,9 @@ def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(sta
 
 
 def test_the_offset_checker_comes_in_the_same_way(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: TlsClusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin_within(stage, tmp_path)  # it commits where each partition begins
+    begin_within(stage, tmp_path)  # the mirror commits the start of each partition
     servers = stage.source.address("MTLS")
     file = settings_of(tmp_path, servers, stage.jks)
     assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
@@ -357,7 +366,9 @@ def test_the_offset_checker_comes_in_the_same_way(
 # -- the examples
 
 
-def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_tls_producer_writes_the_tls_consumer_reads(
+    stage: TlsClusters, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.source.create_topic(tls_producer.TOPIC)
     for right in (
         ("Write", "topic", tls_producer.TOPIC),
@@ -375,8 +386,8 @@ def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsy
 # -- the whole way
 
 
-def secrets_of(stage: Stage) -> list[bytes]:
-    """Passwords and pieces of private keys, as they would show up in a text."""
+def secrets_of(stage: TlsClusters) -> list[bytes]:
+    """Return the passwords, and parts of the private keys as a text would show them."""
     found = [STORE.encode(), KEY.encode()]
     for identity in (stage.reader, stage.writer):
         der = identity.key.private_bytes(
@@ -387,7 +398,7 @@ def secrets_of(stage: Stage) -> list[bytes]:
 
 
 def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
-    """All that others may read of a running mirror: its words, Spark's log, events and settings, command lines."""
+    """Return everything of a running mirror that others may read: output, Spark's log and events, command lines."""
     files = [mirror.output, mirror.directory / "spark.log", *(file for file in events.rglob("*") if file.is_file())]
     found = {str(file): file.read_bytes() for file in files}
     found |= {f"command line of {pid}": line.encode() for pid, line in mirror.descendants().items()}
@@ -395,9 +406,9 @@ def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
 
 
 def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_no_secret(
-    stage: Stage, tmp_path: Path
+    stage: TlsClusters, tmp_path: Path
 ) -> None:
-    """With exactly the rights of docs/security.md, one of them missing for a while; JKS at the source, PKCS12 at the target."""
+    """Mirror with exactly the ACLs of docs/security.md; one of them is missing for a while."""
     topic = "killed"
     stage.source.create_topic(topic, 2)
     for right in (("Read", "topic", topic), ("Read", "group", topic)):
@@ -409,10 +420,10 @@ def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_n
     events.mkdir()
     conf = ("--spark.conf", "spark.eventLog.enabled=true", "--spark.conf", f"spark.eventLog.dir={events}")
     options = ("--whitelist", topic, "--num.streams", "2", "--progress.interval.ms", "300")
-    ends = (stage.source.address("MTLS"), stage.target.address("MTLS"))
+    addresses = (stage.source.address("MTLS"), stage.target.address("MTLS"))
     files = {"group": topic, "consumer": stage.jks, "producer": stage.pkcs12}
     writer = Writer(stage.source, topic, 2, 2000)
-    with MirrorProcess(tmp_path, *ends, *options, *conf, **files) as mirror:
+    with MirrorProcess(tmp_path, *addresses, *options, *conf, **files) as mirror:
         mirror.wait_for("lag", 60)
         revoke(stage.target, WRITER, "Write", "topic", topic)
         mirror.wait_for(f"does not give {WRITER} the right to Write on topic {topic}; this grants it: kafka-acls", 30)
@@ -422,7 +433,7 @@ def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_n
         mirror.kill()
         wait_until_gone(family)
     writer.stop()
-    with MirrorProcess(tmp_path, *ends, *options, "--exit.when.caught.up", **files) as last:
+    with MirrorProcess(tmp_path, *addresses, *options, "--exit.when.caught.up", **files) as last:
         assert last.wait() == 0, last.text
     assert_same(stage.source, stage.target, topic, 3000 + writer.count)
     assert any("events" in name for name in seen), "Spark has written no events"

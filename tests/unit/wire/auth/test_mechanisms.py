@@ -20,7 +20,7 @@ from mirrormaker.errors import ConnectionLost, LoginError
 from mirrormaker.wire.auth.mechanisms import oauthbearer, plain, scram
 from mirrormaker.wire.credentials import Client, Password
 from mirrormaker.wire.transport.connection import Connection
-from tests.unit.wire.transport.test_connection import connected, correlation_of, frame, hear, run
+from tests.support.wire_peer import connected, correlation_of, frame, hear, run
 
 HUSH = "h0nest-hush"
 

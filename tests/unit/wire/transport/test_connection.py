@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
-from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,71 +15,10 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
 from mirrormaker.errors import AuthenticationFailed, ConnectionLost, UnsupportedRequest
-from mirrormaker.wire.transport.connection import Connection, Lease
-
-Talk = Callable[[Reader, Writer], Awaitable[None]]
+from mirrormaker.wire.transport.connection import Connection
+from tests.support.wire_peer import connected, correlation_of, echo, frame, hear, run, silence
 
 SMALL = 16 * 1024  # what the connection reads at once; frames around that size are the interesting ones
-
-
-@contextlib.asynccontextmanager
-async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 256 << 20) -> AsyncIterator[Connection]:
-    """A connection to a peer that behaves as `talk` says."""
-
-    async def serve(reader: Reader, writer: Writer) -> None:
-        try:
-            await talk(reader, writer)
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    connection = Connection(
-        "127.0.0.1", server.sockets[0].getsockname()[1], client_id="us", lease=lease, max_frame=max_frame
-    )
-    async with server:
-        await connection.open(5)
-        try:
-            yield connection
-        finally:
-            connection.close()
-            await asyncio.sleep(0)
-
-
-async def hear(reader: Reader) -> bytes:
-    """One request, without its length."""
-    size = struct.unpack(">i", await reader.readexactly(4))[0]
-    return await reader.readexactly(size)
-
-
-def correlation_of(request: bytes) -> int:
-    number: int = struct.unpack_from(">i", request, 4)[0]
-    return number
-
-
-def frame(correlation: int, body: bytes) -> bytes:
-    return struct.pack(">ii", len(body) + 4, correlation) + body
-
-
-async def echo(reader: Reader, writer: Writer) -> None:
-    """Answer each request with its own body: what comes after the client id."""
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
-            request = await hear(reader)
-            writer.write(frame(correlation_of(request), request[12:]))
-
-
-async def silence(reader: Reader, writer: Writer) -> None:
-    with contextlib.suppress(ConnectionError):
-        await reader.read()
-
-
-def run(test: Awaitable[Any], within: float = 20) -> None:
-    async def whole() -> None:
-        await asyncio.wait_for(test, within)
-
-    asyncio.run(whole())
 
 
 # -- requests

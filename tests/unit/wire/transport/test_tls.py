@@ -24,7 +24,7 @@ from mirrormaker.wire.auth.keystores import encrypted, pem, secret
 from mirrormaker.wire.credentials import Tls
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.wire.transport.tls import context, openssl_name
-from tests.unit.wire.transport.test_connection import Talk, echo, hear, run
+from tests.support.wire_peer import Talk, echo, hear, run
 
 RECORD = 16 * 1024
 
