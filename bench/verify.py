@@ -51,7 +51,7 @@ async def fill(bootstrap: str, topic: str, records: int, codec: int) -> None:
     client = wire_client(bootstrap, "bench")
     await client.refresh([topic])
     connection = await client.connection(next(iter(client.brokers)), "produce")
-    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+    version = produce.version_for(connection)
     now = int(time.time() // 3600 * 3600 - 3600) * 1000
     answers: list[asyncio.Future[memoryview]] = []
     for turn, first in enumerate(range(0, records, _BATCH * _AT_ONCE)):
@@ -61,7 +61,7 @@ async def fill(bootstrap: str, topic: str, records: int, codec: int) -> None:
             batch = Batch(data)
             batch.stamp(-1, -1, -1)
             topics = [(topic, client.topics[topic].id, [(number % PARTITIONS, batch.data)])]
-            body = produce.request(version, topics, acks=1, timeout_ms=30_000)
+            body = produce.encode_request(version, topics, acks=1, timeout_ms=30_000)
             answers.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
             if len(answers) > _IN_FLIGHT:
                 await answers.pop(0)

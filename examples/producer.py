@@ -1,4 +1,13 @@
-"""Write a hundred records to a topic, and print where each one went: python examples/producer.py HOST:PORT"""
+"""Write a hundred records to a topic, and print where each one went.
+
+python examples/producer.py HOST:PORT
+python examples/producer.py HOST:PORT TRUSTED.pem CLIENT.pem     through TLS, with a client certificate
+
+CLIENT.pem holds the private key and its certificates. From a Java key store:
+
+    keytool -importkeystore -srckeystore kafka.client.keystore.jks -destkeystore client.p12 -deststoretype PKCS12
+    openssl pkcs12 -in client.p12 -nodes -out client.pem
+"""
 
 from __future__ import annotations
 
@@ -10,8 +19,12 @@ from kafka import KafkaProducer
 TOPIC = "test-topic"
 
 
-def main(bootstrap: str, count: int = 100) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks="all")
+def main(bootstrap: str, trusted: str | None = None, client: str | None = None, *, count: int = 100) -> None:
+    """Write the records, and wait until all of them have arrived."""
+    tls: dict[str, Any] = {}
+    if trusted is not None:
+        tls = {"security_protocol": "SSL", "ssl_cafile": trusted, "ssl_certfile": client, "ssl_keyfile": client}
+    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks="all", **tls)
     for number in range(count):
         sent = producer.send(TOPIC, key=b"key-%d" % number, value=b"message-%d" % number)
         sent.add_callback(_arrived)
@@ -29,6 +42,6 @@ def _failed(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 4):
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(*sys.argv[1:])

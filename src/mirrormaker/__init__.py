@@ -1,15 +1,26 @@
-"""Kafka's MirrorMaker on Spark: every record once, in order, batches forwarded as they are."""
+"""Kafka's MirrorMaker on Spark: every record once, in order, batches forwarded as they are.
 
-from typing import Any
+::
+
+    with mirrormaker.mirror(source="source.properties", target="target.properties", topics=["orders"]) as mirror:
+        mirror.wait(timeout=60)
+    assert mirrormaker.verify("source.properties", "target.properties", ["orders"]).is_same
+"""
+
+from mirrormaker.api import Mirror, MirrorStatus, Settings, mirror, read, verify
+from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.verification.verdict import Verdict
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "read"]
-
-
-def __getattr__(name: str) -> Any:
-    """`mirrormaker.read` loads what it needs when it is asked for: commands must start at once."""
-    if name == "read":
-        from mirrormaker.reading import read
-
-        return read
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "Mirror",
+    "MirrorError",
+    "MirrorStatus",
+    "SettingError",
+    "Settings",
+    "Verdict",
+    "__version__",
+    "mirror",
+    "read",
+    "verify",
+]

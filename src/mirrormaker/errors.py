@@ -38,6 +38,7 @@
     │   ├── TlsFailed               a TLS setting or handshake
     │   ├── LoginError              a SASL login
     │   └── NotAKeytab              bytes that are no keytab
+    ├── BadMessage                  a message between driver and streams that cannot be read
     └── DriverGone                  a stream lost its driver
 
 `retriable` says whether the same call may succeed later without anyone changing a setting. `scope` says how far the error
@@ -283,6 +284,10 @@ class NotAKeytab(CredentialError):
 
 
 # -- streams
+
+
+class BadMessage(MirrorError):
+    """A message between driver and streams that cannot be read."""
 
 
 class DriverGone(MirrorError):

@@ -1,4 +1,4 @@
-"""What message handlers are written with: see docs/handlers.md."""
+"""The names that user code needs to write message handlers; docs/handlers.md explains them."""
 
 from mirrormaker.worker.handler import Record, tables
 

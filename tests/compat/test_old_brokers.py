@@ -181,7 +181,7 @@ def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
         mirror.wait_until(lambda: len(read(old, topic_name)[0]) >= 200)
         assert mirror.stop() == 0, mirror.text
     assert [row.value for row in read(old, topic_name)[0]] == [b"%d" % number for number in range(200, 400)]
-    assert "the target has deleted all it had from us" in mirror.text
+    assert "the target has deleted all records of this producer id" in mirror.text
 
 
 def send(cluster: Cluster, topic: str, start: int, stop: int) -> None:
@@ -236,15 +236,15 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
                 member.subscribe(["shared"])
                 tasks.append(asyncio.create_task(member.keep(nothing, assigned.put_nowait)))
                 await assigned.get()
-                assert member.seat.assigned == {("shared", 0)}
+                assert member.generation.assigned == {("shared", 0)}
             for number in range(5):  # a process does not give way to its own commits
                 await commit(members[0], number)
             await asyncio.sleep(2 * settings.heartbeat_interval_ms / 1000)
-            assert not tasks[0].done() and members[0].is_sure
+            assert not tasks[0].done() and members[0].is_certain
             await commit(members[1], 100)
             with pytest.raises(FencedError, match="only one process at a time"):
                 await asyncio.wait_for(tasks[0], 10)
-            assert not members[0].is_sure
+            assert not members[0].is_certain
             assert not tasks[1].done()
         finally:
             for task in tasks:

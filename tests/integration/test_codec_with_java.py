@@ -55,12 +55,14 @@ def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memor
     connection = RawConnection(cluster.brokers[0].port)
     try:
         for data in batches:
-            parts = produce.request(PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000)
+            parts = produce.encode_request(
+                PRODUCE_VERSION, [(topic, b"", [(partition, data)])], acks=-1, timeout_ms=10_000
+            )
             body = struct.pack(">hhih", produce.API_KEY, PRODUCE_VERSION, 0, -1) + b"".join(parts)
             deadline = time.monotonic() + 10
             while True:
                 answer = connection.ask(struct.pack(">i", len(body)) + body)
-                (appended,) = produce.answer(PRODUCE_VERSION, memoryview(answer))
+                (appended,) = produce.decode_response(PRODUCE_VERSION, memoryview(answer))
                 if appended.error != NOT_LEADER or time.monotonic() > deadline:
                     break
                 time.sleep(0.05)

@@ -189,7 +189,7 @@ def test_a_target_that_refuses_records_ends_the_mirror_with_the_reason(
     assert last.startswith(
         f"mirrormaker: {topic_name}-0: the record at source offset 0 cannot be delivered: the target refuses"
     )
-    assert "InvalidTimestamp (32)" in last
+    assert "INVALID_TIMESTAMP (32)" in last
     assert "Traceback" not in mirror.text
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from examples import tls_consumer, tls_producer
+from examples import consumer, producer
 
 from mirrormaker.cli import call
 from mirrormaker.control.control_server import ControlServer
@@ -22,6 +22,7 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.certificates import Authority, Identity
 from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
 from mirrormaker.errors import ClusterError, MirrorError
+from mirrormaker.events.event import Event
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
@@ -229,7 +230,7 @@ def begin(stage: TlsClusters, directory: Path) -> list[str]:
     parser = Parser(prog="mirrormaker run", allow_abbrev=False)
     add_options(parser)
     line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
-    said: list[str] = []
+    events: list[Event] = []
 
     async def judge() -> Callable[[str], bool]:
         return python_matcher(TOPIC)
@@ -248,7 +249,7 @@ def begin(stage: TlsClusters, directory: Path) -> list[str]:
             never,
             ControlServer(),
             directory / "spark.log",
-            said.append,
+            events.append,
         )
         flow = Flow(0, source, wiring, None)
         try:
@@ -262,7 +263,7 @@ def begin(stage: TlsClusters, directory: Path) -> list[str]:
             flow.target.close()
 
     asyncio.run(run())
-    return said
+    return [event.text for event in events]
 
 
 def refusal(stage: TlsClusters, directory: Path) -> str:
@@ -369,17 +370,17 @@ def test_the_offset_checker_comes_in_the_same_way(
 def test_what_the_tls_producer_writes_the_tls_consumer_reads(
     stage: TlsClusters, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.source.create_topic(tls_producer.TOPIC)
+    stage.source.create_topic(producer.TOPIC)
     for right in (
-        ("Write", "topic", tls_producer.TOPIC),
-        ("Read", "topic", tls_producer.TOPIC),
+        ("Write", "topic", producer.TOPIC),
+        ("Read", "topic", producer.TOPIC),
         ("Read", "group", "my-group"),
     ):
         grant(stage.source, WRITER, *right)
     files = (stage.source.address("MTLS"), str(stage.authority.pem), str(stage.writer.pem))
-    tls_producer.main(*files)
+    producer.main(*files)
     assert capsys.readouterr().out.count("sent message to topic:test-topic partition:0 offset:") == 100
-    tls_consumer.main(*files, idle_ms=5000)
+    consumer.main(*files, idle_ms=5000)
     assert capsys.readouterr().out.count("received topic=test-topic") == 100
 
 

@@ -7,10 +7,11 @@ import random
 import threading
 import time
 
+from mirrormaker.control.control_messages import CounterReport
 from mirrormaker.settings.status_options import StatusSettings
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
-from mirrormaker.status.event_log import Events
+from mirrormaker.status.event_log import EventLog
 from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, Source, Stream
 
@@ -19,7 +20,7 @@ class MadeUpMirror:
     """The figures of a mirror with this many partitions. Each snapshot shows more mirrored records than the last one."""
 
     def __init__(self, partitions: int, streams: int = 4, topics: int = 20) -> None:
-        self.counts, self.events = Counts(), Events()
+        self.counts, self.events = Counts(), EventLog()
         self.keys = [(f"topic-{n % topics:02d}", n // topics) for n in range(partitions)]
         self.streams = streams
         self.waiting: set[tuple[str, int]] = set()  # partitions that do not flow
@@ -34,8 +35,8 @@ class MadeUpMirror:
             if key in self.waiting:
                 continue
             records = self._random.randrange(1, 50)
-            late = [(5 + at, records) for at in range(self._random.randrange(1, 6))]
-            counters = {"lanes": (1, records % 2), "late": late, "late_ms": 40 * records, "retries": 0, "resumes": 0}
+            late = tuple((5 + at, records) for at in range(self._random.randrange(1, 6)))
+            counters = CounterReport(1, records % 2, late, 40 * records, 0, 0)
             self.counts.add(key, records, records * 1000, counters)
             self.mirrored += records
 
@@ -52,7 +53,7 @@ class MadeUpMirror:
         )  # fmt: skip
 
     def _partition(self, at: int, key: tuple[str, int]) -> Partition:
-        state, why = (WAITING, "NotEnoughReplicas (19)") if key in self.waiting else (FLOWING, "")
+        state, why = (WAITING, "NOT_ENOUGH_REPLICAS (19)") if key in self.waiting else (FLOWING, "")
         return Partition("old", *key, at % self.streams, state, why, 1000, (at * 7919) % 1000)
 
 

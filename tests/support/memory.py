@@ -1,4 +1,4 @@
-"""How much memory something took, in libraries too: the kernel's own count."""
+"""Measure how much memory a call takes, in libraries too, by the kernel's own count."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # sets the peak to the memory that is in use now: see proc(5)
 
 
 def growth(run: Callable[[], object]) -> int:
-    """By how many bytes this process grew at most while it ran."""
+    """Return by how many bytes this process grew at most during the call."""
     try:
-        _RESET.write_text("5")  # sets the high-water mark to what is used now
+        _CLEAR_REFS.write_text(_RESET_PEAK)
     except OSError:
         pytest.skip("only Linux tells how much memory was used")
     before = _peak()
@@ -25,4 +26,4 @@ def _peak() -> int:
     for line in _STATUS.read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("no high-water mark")
+    raise AssertionError("the kernel does not report a peak")

@@ -74,7 +74,7 @@ async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Record
         await _wait_for_leaders(client, topic)
         (node,) = {partition.leader for partition in client.topics[topic].partitions.values()}
         connection = await client.connection(node, "produce")
-        version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
+        version = produce.version_for(connection)
         answers = []
         for partition, pieces in parts.items():
             sequence = 0
@@ -86,10 +86,10 @@ async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Record
                     batch.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else sequence)
                     sequence += stop - start
                     topics = [(topic, client.topics[topic].id, [(partition, batch.data)])]
-                    body = produce.request(version, topics, acks=-1, timeout_ms=30_000)
+                    body = produce.encode_request(version, topics, acks=-1, timeout_ms=30_000)
                     answers.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
         for answer in answers:
-            for appended in produce.answer(version, await answer):
+            for appended in produce.decode_response(version, await answer):
                 assert appended.error == 0, appended
     finally:
         client.close()

@@ -50,9 +50,9 @@ def _mirror(checked: options.RunOptions) -> int:
     run_options, sources, target = settle(checked, consumers, producer)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
-    from mirrormaker.driver.process import Mirror
+    from mirrormaker.driver.process import MirrorDriver
 
     async def mirror() -> int:
-        return await Mirror(run_options, sources, target).run()
+        return await MirrorDriver(run_options, sources, target).run()
 
     return asyncio.run(mirror())

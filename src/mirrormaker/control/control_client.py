@@ -1,63 +1,89 @@
-"""A stream's line to the desk: JSON in lines, both ways, after proving that it knows the secret."""
+"""A stream's connection to the control server of its driver."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
-import json
 from collections.abc import AsyncIterator
-from typing import Any
 
-from mirrormaker.errors import DriverGone
+from mirrormaker.control.control_messages import (
+    MAX_LINE,
+    Hello,
+    Order,
+    Report,
+    decode_challenge,
+    decode_order,
+    encode,
+)
+from mirrormaker.errors import BadMessage, DriverGone
 
-MAX_LINE = 64 << 20  # a report of 100,000 partitions
+_CONNECT_WITHIN = 4.0  # seconds
 
 
 class ControlClient:
+    """Sends reports and yields orders. Every failure is `DriverGone`."""
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
     async def open(
-        cls, address: tuple[str, int], secret: bytes, flow: int, epoch: int, stream: int, attempt: int
+        cls, address: tuple[str, int], secret: bytes, flow: int, job: int, stream: int, attempt: int
     ) -> ControlClient:
-        """Answer the desk's challenge: the secret itself never crosses the network here."""
+        """Connect and answer the server's challenge. The secret itself never crosses the network."""
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(*address, limit=MAX_LINE), 4)
-            line = cls(reader, writer)
-            challenge = bytes.fromhex((await line._hear())["challenge"])
-        except (OSError, asyncio.TimeoutError, ValueError, KeyError) as error:
+            connecting = asyncio.open_connection(*address, limit=MAX_LINE)
+            reader, writer = await asyncio.wait_for(connecting, _CONNECT_WITHIN)
+        except (OSError, asyncio.TimeoutError) as error:
             raise DriverGone(str(error)) from error
-        await line.say(
-            {"proof": proof(secret, challenge), "flow": flow, "epoch": epoch, "stream": stream, "attempt": attempt}
-        )
-        return line
-
-    async def say(self, message: dict[str, Any]) -> None:
+        client = cls(reader, writer)
         try:
-            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            challenge = decode_challenge(await client._line())
+        except BadMessage as error:
+            raise DriverGone(str(error)) from error
+        client._write(encode(Hello(proof(secret, challenge.nonce), flow, job, stream, attempt)))
+        return client
+
+    async def report(self, report: Report) -> None:
+        """Send a report."""
+        self._write(encode(report))
+        try:
             await self._writer.drain()
         except (OSError, RuntimeError) as error:
             raise DriverGone(str(error)) from error
 
-    async def _hear(self) -> dict[str, Any]:
+    async def next_order(self) -> Order:
+        """Wait for the driver's next order."""
+        try:
+            return decode_order(await self._line())
+        except BadMessage as error:
+            raise DriverGone(str(error)) from error
+
+    async def __aiter__(self) -> AsyncIterator[Order]:
+        while True:
+            yield await self.next_order()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._writer.write(line)
+        except (OSError, RuntimeError) as error:
+            raise DriverGone(str(error)) from error
+
+    async def _line(self) -> bytes:
         try:
             line = await self._reader.readline()
         except (OSError, ValueError) as error:
             raise DriverGone(str(error)) from error
         if not line.endswith(b"\n"):
-            raise DriverGone("the desk hung up")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        while True:
-            yield await self._hear()
-
-    def close(self) -> None:
-        self._writer.close()
+            raise DriverGone("the driver closed the control connection")
+        return line
 
 
-def proof(secret: bytes, challenge: bytes) -> str:
-    return hmac.new(secret, challenge, hashlib.sha256).hexdigest()
+def proof(secret: bytes, nonce: bytes) -> str:
+    """Return what a stream answers to a challenge."""
+    return hmac.new(secret, nonce, hashlib.sha256).hexdigest()

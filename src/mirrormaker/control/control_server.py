@@ -1,8 +1,8 @@
-"""Where running streams report to the driver, and hear what to do.
+"""The server in the driver that running streams connect to.
 
-A stream connects, proves that it knows the secret, and from then on reports; the desk answers each report (that is the stream's
-lease, counted from when the report was sent) and speaks up unasked when it has an order. It does not answer while its flow is not
-sure of its seat in the group. Of two attempts at one stream only the newest is listened to; one that falls silent is given up.
+A stream connects, proves that it knows the secret, and then reports. The server answers each report, which extends the stream's
+lease, and sends orders unasked. It does not answer while its flow is not certain of its place in the consumer group. Of two
+attempts at one stream only the newest counts. A stream that stays silent is given up.
 """
 
 from __future__ import annotations
@@ -10,25 +10,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
 import secrets
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
-from mirrormaker.control.control_client import MAX_LINE, proof
-from mirrormaker.worker.stream_task import LEASE
+from mirrormaker.control.control_client import proof
+from mirrormaker.control.control_messages import (
+    MAX_LINE,
+    Challenge,
+    Hello,
+    Order,
+    Report,
+    decode_hello,
+    decode_report,
+    encode,
+)
+from mirrormaker.control.lease import LEASE
+from mirrormaker.errors import BadMessage
 
 _HELLO_WITHIN = 5.0  # seconds for a stranger to prove itself
-_SILENT_FOR = LEASE + 2.0  # seconds without a report: the stream's lease is long over, whatever became of it
+_SILENT_FOR = LEASE + 2.0  # seconds without a report after which a stream is given up; its lease is over by then
 
 
-class Listener(Protocol):
-    """A flow, as the desk sees it."""
+class FlowListener(Protocol):
+    """The part of a flow that the control server talks to."""
 
     @property
-    def may_go_on(self) -> bool: ...
-    def arrived(self, stream: int) -> None: ...
-    def reported(self, stream: int, message: dict[str, Any]) -> None: ...
-    def left(self, stream: int) -> None: ...
+    def may_answer(self) -> bool:
+        """True while the flow is certain of its place in the group."""
+
+    def stream_arrived(self, stream: int) -> None:
+        """A stream is connected."""
+
+    def stream_reported(self, stream: int, report: Report) -> None:
+        """A stream has sent a report."""
+
+    def stream_left(self, stream: int) -> None:
+        """A stream's connection has ended."""
+
+
+class _Connected(NamedTuple):
+    job: int
+    attempt: int
+    writer: asyncio.StreamWriter
 
 
 class ControlServer:
@@ -37,87 +60,95 @@ class ControlServer:
     def __init__(self) -> None:
         self.secret = secrets.token_bytes(32)
         self.address: tuple[str, int] = ("", 0)
-        self._flows: dict[int, Listener] = {}
-        self._seats: dict[tuple[int, int], tuple[int, int, asyncio.StreamWriter]] = {}
+        self._flows: dict[int, FlowListener] = {}
+        self._streams: dict[tuple[int, int], _Connected] = {}
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, advertised: str) -> None:
+        """Listen on `host`; streams reach the server under the address `advertised`."""
         self._server = await asyncio.start_server(self._serve, host, 0, limit=MAX_LINE)
         self.address = (advertised, self._server.sockets[0].getsockname()[1])
 
-    def register(self, flow: int, listener: Listener) -> None:
+    def register(self, flow: int, listener: FlowListener) -> None:
+        """Send the events of a flow's streams to `listener`."""
         self._flows[flow] = listener
 
-    def is_seated(self, flow: int, stream: int) -> bool:
-        return (flow, stream) in self._seats
+    def is_connected(self, flow: int, stream: int) -> bool:
+        """Return True if the stream is connected."""
+        return (flow, stream) in self._streams
 
-    def order(self, flow: int, stream: int, **order: Any) -> None:
-        """Tell a stream something now; it is lost if the stream is not there."""
-        seat = self._seats.get((flow, stream))
-        if seat is not None:
-            _say(seat[2], order)
+    def order(self, flow: int, stream: int, order: Order) -> None:
+        """Send an order now; it is lost if the stream is not connected."""
+        connected = self._streams.get((flow, stream))
+        if connected is not None:
+            _send(connected.writer, order)
 
     async def close(self) -> None:
+        """Stop listening, and close all connections."""
         if self._server is not None:
             self._server.close()
-        for _, _, writer in self._seats.values():
-            writer.close()
+        for connected in self._streams.values():
+            connected.writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seat: tuple[int, int] | None = None
-        attempt = (-1, -1)
+        """Serve one connection from its challenge to its end."""
+        key: tuple[int, int] | None = None
         try:
-            hello = await asyncio.wait_for(self._welcome(reader, writer), _HELLO_WITHIN)
+            hello = await asyncio.wait_for(self._greet(reader, writer), _HELLO_WITHIN)
             if hello is None:
                 return
-            seat, attempt = (hello["flow"], hello["stream"]), (hello["epoch"], hello["attempt"])
-            if not self._sit(seat, attempt, writer):
-                _say(writer, {"stop": True})
+            key = (hello.flow, hello.stream)
+            if not self._admit(key, _Connected(hello.job, hello.attempt, writer)):
+                key = None
+                _send(writer, Order(stop=True))
                 return
-            self._flows[seat[0]].arrived(seat[1])
+            flow = self._flows[hello.flow]
+            flow.stream_arrived(hello.stream)
             while line := await asyncio.wait_for(reader.readline(), _SILENT_FOR):
-                if self._seats.get(seat, (0, 0, None))[2] is not writer:
-                    _say(writer, {"stop": True})  # a newer attempt has taken the seat
+                if not self._is_current(key, writer):
+                    _send(writer, Order(stop=True))
                     continue
-                report = json.loads(line)
-                self._flows[seat[0]].reported(seat[1], report)
-                if self._flows[seat[0]].may_go_on:
-                    _say(writer, {"heard": report["number"]})
-        except (OSError, ValueError, KeyError, asyncio.TimeoutError):
-            pass  # a stranger, or a stream that died in the middle of a word
+                report = decode_report(line)
+                flow = self._flows[hello.flow]
+                flow.stream_reported(hello.stream, report)
+                if flow.may_answer:
+                    _send(writer, Order(heard=report.number))
+        except (OSError, ValueError, BadMessage, asyncio.TimeoutError):
+            pass  # a stranger, or a stream that died in the middle of a line
         except asyncio.CancelledError:
-            pass  # the process ends: asyncio prints a trace of connections that are cancelled
+            pass  # the process ends; asyncio would print a trace of cancelled connections
         finally:
-            if seat is not None and self._seats.get(seat, (0, 0, None))[2] is writer:
-                del self._seats[seat]
-                self._flows[seat[0]].left(seat[1])
+            if key is not None and self._is_current(key, writer):
+                del self._streams[key]
+                self._flows[key[0]].stream_left(key[1])
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
-        challenge = secrets.token_bytes(32)
-        _say(writer, {"challenge": challenge.hex()})
-        hello: dict[str, Any] = json.loads(await reader.readline())
-        if (
-            not hmac.compare_digest(str(hello["proof"]), proof(self.secret, challenge))
-            or hello["flow"] not in self._flows
-        ):
-            return None
-        return hello
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
+        """Challenge a stranger; return its hello if the proof is right."""
+        challenge = Challenge(secrets.token_bytes(32))
+        _send(writer, challenge)
+        hello = decode_hello(await reader.readline())
+        is_known = hmac.compare_digest(hello.proof.encode(), proof(self.secret, challenge.nonce).encode())
+        return hello if is_known and hello.flow in self._flows else None
 
-    def _sit(self, seat: tuple[int, int], attempt: tuple[int, int], writer: asyncio.StreamWriter) -> bool:
-        """The newest attempt gets the seat; an older one is sent away."""
-        taken = self._seats.get(seat)
-        if taken is not None:
-            if taken[:2] > attempt:
+    def _admit(self, key: tuple[int, int], connected: _Connected) -> bool:
+        """Let the newest attempt in; send an older one away."""
+        before = self._streams.get(key)
+        if before is not None:
+            if before[:2] > connected[:2]:
                 return False
-            _say(taken[2], {"stop": True})
-            self._flows[seat[0]].left(seat[1])
-        self._seats[seat] = (*attempt, writer)
+            _send(before.writer, Order(stop=True))
+            self._flows[key[0]].stream_left(key[1])
+        self._streams[key] = connected
         return True
 
+    def _is_current(self, key: tuple[int, int], writer: asyncio.StreamWriter) -> bool:
+        connected = self._streams.get(key)
+        return connected is not None and connected.writer is writer
 
-def _say(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+
+def _send(writer: asyncio.StreamWriter, message: Challenge | Order) -> None:
     if not writer.is_closing():
-        writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        writer.write(encode(message))

@@ -1,4 +1,4 @@
-"""One source cluster to the target: the driver's loop around membership, ledger, roster and epoch.
+"""One source cluster to the target: the driver's loops around membership, positions, scheduler and Spark job.
 
 State goes one way round: ledger -> position -> stream -> report -> ledger.
 """
@@ -9,65 +9,51 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from kafka import TopicPartition
-from kafka.protocol.consumer import JoinGroupRequest
-from kafka.protocol.producer import InitProducerIdRequest
 from pyspark.sql import SparkSession
 
+from mirrormaker.control.control_messages import CannotDeliver, NeedsIdentity
 from mirrormaker.control.control_server import ControlServer
-from mirrormaker.driver.acquire import NOBODY, Acquisition
+from mirrormaker.driver.acquire import Acquisition, Parts
+from mirrormaker.driver.committer import Committer, ZooKeeperWriter
+from mirrormaker.driver.goals import Goals
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.permissions import Permissions
+from mirrormaker.driver.rebalance_listener import RebalanceListener
 from mirrormaker.driver.renumber import Renumbering
-from mirrormaker.driver.scheduler import Consequences, Scheduler
+from mirrormaker.driver.routing import Routing
+from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.sole_member import SoleMember
-from mirrormaker.driver.start_positions import Routing, StartPositions
-from mirrormaker.driver.topics import ensure
+from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.driver.stream_jobs import StreamJobs
+from mirrormaker.driver.topic_sync import TopicSync
+from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.driver.undelivered import Undelivered
-from mirrormaker.errors import (
-    OUTAGE,
-    ClusterError,
-    FencedError,
-    LoginFailed,
-    MirrorError,
-    NotMember,
-    Unanswered,
-    describe,
-)
-from mirrormaker.model.ledger import rows
-from mirrormaker.model.position import Position
+from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, MirrorError
+from mirrormaker.events import event
+from mirrormaker.events.partition_events import VersionIgnored
+from mirrormaker.events.process_events import Rebalanced
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
-from mirrormaker.spark import job
-from mirrormaker.spark.jvm import first_line
-from mirrormaker.wire.client.cluster import Cluster, Topic
+from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import BROKER, describe_configs
-from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from mirrormaker.wire.protocol import old_brokers
-from mirrormaker.wire.transport.threads import run_in_thread
+from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
 Key = tuple[str, int]
 
-_LOOK_EVERY = 5.0  # seconds between looks at the source's topics: new ones flow well within 30 s
-_WEIGH_EVERY = 5  # seconds between looks at the streams' loads
-_STOP_WITHIN = 8.0  # seconds for streams to bring in their acks: produce timeout, a report, and a margin
-_EPOCHS = itertools.count(1)  # also after a flow has failed and another has taken its place
-_LATE_AFTER = 30  # seconds without any stream after which others may have what we were given
-_COMMIT_AGAIN = 3600.0  # seconds until what does not move is committed once more: old brokers forget after a day
-_TELL_EVERY = 10.0  # seconds between two writes to ZooKeeper, where that is asked for
-_SAY_AFTER = 5.0  # seconds of asking again and again until somebody is told
-_LISTENS_FOR = 30.0  # seconds that a rebalance listener may take
+_BALANCE_EVERY = 5  # seconds between two looks at the streams' loads
+_STOP_WITHIN = 8.0  # seconds for streams to bring in their answers: produce timeout, a report, and a margin
+_LATE_AFTER = 30  # seconds without any stream after which other processes may have our partitions
 
 
 @dataclass(frozen=True)
@@ -77,408 +63,144 @@ class Wiring:
     options: RunOptions
     target: TargetSettings
     filter: Filter
-    judge: Callable[[], Awaitable[Matcher]]
-    spark: Callable[[], Awaitable[SparkSession]]  # the running one, or a new one if it has died
+    matcher: Callable[[], Awaitable[Matcher]]
+    # Returns the running session, or a new one if it has died.
+    spark: Callable[[], Awaitable[SparkSession]]
     control: ControlServer
-    log: Path  # Spark's
-    say: Callable[[str], None]
-    listener: Any = None  # a kafka.ConsumerRebalanceListener, or what looks like one
+    spark_log: Path
+    report: event.Report
+    # A kafka.ConsumerRebalanceListener, or an object like it.
+    listener: Any = None
 
 
 class Flow:
-    """Runs until stopped, caught up, or broken."""
+    """Runs until it is stopped, has caught up, or fails."""
 
     def __init__(self, number: int, settings: SourceSettings, wiring: Wiring, instance_id: str | None) -> None:
         self.number, self.settings, self.wiring = number, settings, wiring
-        self.options, self.say = wiring.options, wiring.say
+        self.options, self._report = wiring.options, wiring.report
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
         self.instance_id = instance_id
-        self.membership = self._member(Membership)
-        routing = Routing(wiring.target.path, wiring.target.partition_by, self.options.message_handler)
-        self.opening = StartPositions(
-            self.source, self.target, settings, routing, self.options.accept_new_target, self.say
-        )
-        self.numbers, self.taking = Renumbering(self), Acquisition(self)
-        self.rights = Permissions(self.source, self.target, self.say)
-        then = Consequences(
-            is_sure=lambda: self.membership.is_sure,
-            refused=self.numbers.refused,
-            renumber=self.numbers.needed,
-            commit_soon=self._commit_soon,
-            arrived=lambda: self.membership.arrive(),
-        )
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
-        self.scheduler = Scheduler(number, self.options.num_streams, wiring.control, self.say, then, wiring.log)
+        reactions = Reactions(
+            is_certain=lambda: self.membership.is_certain,
+            cannot_deliver=self._cannot_deliver,
+            renumber=self._needs_identity,
+            commit_soon=lambda: self.committer.commit_soon(),
+            first_stream=lambda: self.membership.streams_started(),
+        )
+        streams = self.options.num_streams
+        self.scheduler = Scheduler(number, streams, wiring.control, self._report, reactions, wiring.spark_log)
         self.ready = asyncio.Event()  # the first partitions are known: the summary can be shown
         self.was_started = False
-        self.lookup = ZooKeeperLookup.of(settings) if settings.zookeeper else None
-        self._told: dict[Key, int] = {}  # offsets that ZooKeeper has from us
-        self.is_exact = True  # the target can tell what it has already
-        self.totals = (0, 0)  # records and bytes of partitions that went to other processes
-        self.lost: list[str] = []
-        self.left_out: list[str] = []  # internal topics that match
-        self.overtaken: list[str] = []  # what retention has passed before this start
-        self.first_start: bool | None = None  # of this group; unknown until its offsets are read
-        self._epoch_done: asyncio.Future[pa.Table] | None = None
-        self.assigned = asyncio.Event()
-        self._joined_at = 0.0
-        self._counts: dict[str, int] = {}  # partitions of each chosen topic, as the group has shared them
+        # False if the target cannot tell which records it has (before Kafka 0.11).
+        self.is_exact = True
+        self._earlier_totals = (0, 0)  # records and bytes of partitions that went to other processes
         self._stop = asyncio.Event()
-        self._commit_now = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expiration_ms = 86_400_000
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._assemble(Membership)
 
-    # -- life
+    def _assemble(self, kind: type[Membership]) -> None:
+        """Make the parts and connect them with each other."""
+        settings, options, source, target = self.settings, self.options, self.source, self.target
+        wiring, scheduler, report = self.wiring, self.scheduler, self._report
+        zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
+        self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys)
+        self.committer = Committer(self.membership, scheduler, options.commit_interval)
+        routing = Routing(
+            source,
+            target,
+            wiring.target.path,
+            wiring.target.partition_by,
+            options.message_handler,
+            settings.read_committed,
+        )
+        starts = StartPositions(source, target, settings, routing, options.accept_new_target, report)
+        topics = TargetTopics(source, target, report, zookeeper.topic_settings if zookeeper else None)
+        self.renumbering = Renumbering(
+            scheduler,
+            self.committer,
+            starts,
+            self.undelivered,
+            report,
+            abort_on_send_failure=options.abort_on_send_failure,
+            spawn=self._spawn,
+            fail=self.fail,
+        )
+        permissions = Permissions(source, target, report)
+        self.topic_sync = TopicSync(
+            source,
+            target,
+            wiring.filter,
+            wiring.matcher,
+            self.membership,
+            scheduler,
+            routing,
+            topics,
+            permissions,
+            self.renumbering,
+            report,
+            self.ready.is_set,
+        )
+        parts = Parts(
+            source, target, self.membership, scheduler, self.committer, routing, starts, topics, zookeeper, report
+        )
+        self.acquisition = Acquisition(parts, self.ready.is_set, self.topic_sync.sync)
+        self.goals = Goals(source, settings.read_committed, self.membership, scheduler, self.acquisition)
+        self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
+        self._listener = RebalanceListener(wiring.listener, report)
+        self._zookeeper_writer: ZooKeeperWriter | None = None
+        if zookeeper is not None and settings.tells_zookeeper:
+            self._zookeeper_writer = ZooKeeperWriter(zookeeper, settings.group_id, scheduler, self.committer, report)
+
+    # -- starting
 
     async def connect(self) -> None:
-        """Reach both clusters; nothing else is started before that."""
+        """Reach both clusters; nothing else starts before that."""
         self.target.endpoint = await endpoint_of(self.wiring.target)
         self.source.endpoint = await endpoint_of(self.settings)
-        for which, cluster, settings in (
-            ("source", self.source, self.settings),
-            ("target", self.target, self.wiring.target),
-        ):
-            path, named = settings.path, settings.endpoint.bootstrap
-            try:
-                await cluster.refresh()
-            except LoginFailed as error:
-                raise ClusterError(f"the {which} cluster does not let us in: {error}") from error
-            except OSError as error:
-                key = "bootstrap.servers" if named else "found through zookeeper.connect"
-                raise ClusterError(f"the {which} cluster cannot be reached: {error} ({key} in {path})") from error
+        await self._reach("source", self.source, self.settings)
+        await self._reach("target", self.target, self.wiring.target)
         await self._read_expiration()
         try:
             self.is_exact = await self.target.knows(InitProducerIdRequest)
             if not await self.source.knows(JoinGroupRequest):
-                self.membership = self._member(SoleMember)
+                self._assemble(SoleMember)
         except OSError as error:
             raise ClusterError(f"a cluster has gone away at the start: {error}") from error
         for cluster, settings in ((self.source, self.settings), (self.target, self.wiring.target)):
-            if old_brokers.of(settings.broker_version) and cluster.found_version == old_brokers.CAN_BE_ASKED:
-                self.say(
-                    f"{settings.path}: broker.version is not so any more; {cluster.endpoint} says itself what it knows"
-                )
+            if (
+                old_brokers.versions_before_0_10(settings.broker_version)
+                and cluster.found_version == old_brokers.FIRST_WITH_API_VERSIONS
+            ):
+                self._report(VersionIgnored(settings.path, str(cluster.endpoint)))
 
-    def _member(self, kind: type[Membership]) -> Membership:
-        return kind(self.source, self.settings, self.instance_id, self.options.num_streams, self._held)
-
-    async def run(self) -> None:
-        """Mirror until `stop`; raises what ended it otherwise."""
-        self.was_started = True
+    async def _reach(self, side: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:
         try:
-            await self._until(self.patiently(self.look))
-            self.start(self.membership.keep(self._before_joining, self._after_joining))
-            self.start(self._follow_assignments())
-            self.start(self._keep_looking())
-            self.start(self._keep_committing())
-            self.start(self._keep_house())
-            if self.lookup is not None and self.settings.tells_zookeeper:
-                self.start(self._keep_telling(self.lookup))
-            await self._until(self.ready.wait())
-            self.start(self._keep_an_epoch())
-            await self._until(self._stop.wait())
-        finally:
-            await self._wind_down()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    @property
-    def records_and_bytes(self) -> tuple[int, int]:
-        """What it has mirrored, also of partitions that it no longer has."""
-        holdings = self.scheduler.holdings.values()
-        return self.totals[0] + sum(h.records for h in holdings), self.totals[1] + sum(h.bytes for h in holdings)
-
-    async def _until(self, what: Any) -> Any:
-        """Wait for something, or for whatever makes waiting pointless."""
-        task, stop = asyncio.ensure_future(what), asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait([task, stop, self._failure], return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if self._failure.done():
-            task.cancel()
-            self._failure.result()
-        if not task.done():
-            task.cancel()
-            return None
-        return task.result()
-
-    def start(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception():
-            self.fail(task.exception())
-
-    def fail(self, error: BaseException | None) -> None:
-        if error is not None and not self._failure.done():
-            self._failure.set_exception(error)
-            self._failure.exception()
+            await cluster.refresh()
+        except LoginFailed as error:
+            raise ClusterError(f"the {side} cluster does not let us in: {error}") from error
+        except OSError as error:
+            key = "bootstrap.servers" if settings.endpoint.bootstrap else "found through zookeeper.connect"
+            raise ClusterError(f"the {side} cluster cannot be reached: {error} ({key} in {settings.path})") from error
 
     async def _read_expiration(self) -> None:
-        """How old records must be for the target to forget who wrote them; the default where it does not tell."""
+        """Read how old records must be for the target to forget their producer; keep Kafka's default if it does not tell."""
         broker = min(self.target.brokers, default=0)
         with contextlib.suppress(*OUTAGE):
             keys = ["producer.id.expiration.ms"]
             for setting in (await describe_configs(self.target, BROKER, [str(broker)], keys, broker))[0].configs or ():
                 self._expiration_ms = int(setting.value)
 
-    # -- topics
-
-    async def look(self) -> None:
-        """Which topics there are, and their counterparts on the target."""
-        judge = await self.wiring.judge()
-        await self.source.refresh()
-        await self.target.refresh()
-        if not self.ready.is_set():
-            await self.rights.find(self.wiring.filter.names)
-        chosen = self.wiring.filter.chosen(self.source.topics.values(), judge)
-        chosen = await self.rights.sift(chosen, must=not self.ready.is_set())
-        self.left_out = self.wiring.filter.left_out(self.source.topics.values(), judge)
-        grow = {h.position.topic for h in self.scheduler if not h.stopped and self.numbers.was_equal(h.position)}
-        for line in await self.ensure(chosen, grow):
-            self.say(line)
-        self.numbers.see_to_partitions()
-        self.membership.subscribe(t.name for t in chosen)
-        counts = {t.name: len(t.partitions) for t in chosen}
-        if any(self._counts.get(topic, count) != count for topic, count in counts.items()):
-            self.membership.rebalance()
-        self._counts = counts
-        self.taking.try_refused_again()
-
-    async def ensure(self, topics: list[Topic], grow: set[str]) -> list[str]:
-        """The topics on the target; with the settings that they have on the source, as far as anyone tells them."""
-        return await ensure(self.source, self.target, topics, grow, self.lookup.topic_settings if self.lookup else None)
-
-    async def _keep_looking(self) -> None:
-        pause, said = min(_LOOK_EVERY, self.settings.metadata_max_age_ms / 1000), ""
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                await self.look()
-            except OUTAGE:
-                continue  # the next look will tell
-            except ClusterError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self.say(said)
-
-    # -- assignments
-
-    def _held(self) -> set[Key]:
-        """What the group is told that we have: also what we are about to take up, or to let go of."""
-        return self.scheduler.holdings.keys() | self.membership.seat.assigned | self.taking.keys
-
-    def owns(self, holding: OwnedPartition) -> bool:
-        """May its place in the ledger be written by us? With the generation of this very moment, nobody else's may."""
-        return self._is_current(holding) and holding.position.key in self.membership.seat.assigned
-
-    def _is_current(self, holding: OwnedPartition) -> bool:
-        return not holding.outdated and self.scheduler.holdings.get(holding.position.key) is holding
-
-    async def _before_joining(self) -> None:
-        """Whoever gets our partitions starts from what we commit now."""
-        with contextlib.suppress(*OUTAGE, MirrorError):
-            await asyncio.wait_for(self._commit(), 2)
-
-    def _after_joining(self, has_been_there: bool) -> None:
-        """What we hold, or are about to take up, counts only if nobody else can have had it since."""
-        seat = self.membership.seat
-        for holding in self.scheduler:
-            gone = not seat.two_rounds and holding.position.key not in seat.assigned
-            holding.outdated |= gone or not has_been_there
-        self.taking.keys &= self.membership.seat.assigned if has_been_there else set()
-        self._joined_at = time.monotonic()
-        self.scheduler.counts.rebalances += 1
-        self.assigned.set()
-
-    async def _follow_assignments(self) -> None:
-        while True:
-            await self.assigned.wait()
-            self.assigned.clear()
-            seat = self.membership.seat
-            held = self.scheduler.holdings
-            leaving = {key for key, holding in held.items() if key not in seat.assigned or holding.outdated}
-            await self._let_go(leaving)
-            await self._tell_listener("on_partitions_revoked", leaving)
-            if seat is self.membership.seat and seat.has_to_go:
-                self.membership.rebalance()  # what must go is free for others now
-            self.taking.keys = set(self.membership.seat.assigned - held.keys())
-            taken = await self.taking.take_up()
-            self.taking.keys = set()
-            await self._tell_listener("on_partitions_assigned", taken)
-            if (leaving or taken) and self.ready.is_set():  # the first share is in the summary
-                self.say(f"rebalance: {len(taken)} partitions come, {len(leaving)} go, {len(held)} are mirrored here")
-            self.scheduler.plan()
-            self.ready.set()
-
-    async def _tell_listener(self, what: str, keys: Collection[Key]) -> None:
-        """A listener only listens, in a thread of its own: what it does wrong is said, and changes nothing."""
-        if self.wiring.listener is not None and keys:
-            try:
-                told = run_in_thread(
-                    partial(getattr(self.wiring.listener, what), {TopicPartition(*key) for key in keys})
-                )
-                await asyncio.wait_for(told, _LISTENS_FOR)
-            except asyncio.TimeoutError:
-                self.say(f"the rebalance listener's {what} takes longer than {_LISTENS_FOR:g} s: going on without it")
-            except Exception as error:
-                self.say(f"the rebalance listener's {what} raised {type(error).__name__}: {error}")
-
-    async def _let_go(self, keys: set[Key]) -> None:
-        """What belongs to another process now: finish, commit, forget."""
-        leaving = [self.scheduler.holdings[key] for key in keys]
-        for holding in leaving:
-            holding.revoked = True
-            self.scheduler.recall(holding)
-        deadline = time.monotonic() + _STOP_WITHIN
-        while any(holding.given or holding.busy for holding in leaving) and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        with contextlib.suppress(*OUTAGE):
-            await self._commit()
-        for key in keys:
-            if key not in self.scheduler.holdings:
-                continue
-            holding = self.scheduler.holdings.pop(key)
-            self.totals = (self.totals[0] + holding.records, self.totals[1] + holding.bytes)
-
-    def counts(self, topic: str) -> tuple[int, int]:
-        return len(self.source.topics[topic].partitions), len(self.target.topics[topic].partitions)
-
-    async def patiently(self, ask: Callable[[], Any]) -> Any:
-        """Until there is an answer; a rebalance or a moving coordinator is no reason to give up."""
-        since, said = time.monotonic(), ""
-        while True:
-            try:
-                return await ask()
-            except OUTAGE as error:
-                late = time.monotonic() - since > _SAY_AFTER and not isinstance(error, NotMember)
-                if (late or isinstance(error, Unanswered)) and describe(error) != said:
-                    said = describe(error)
-                    self.say(f"waiting: {said}")
-                await asyncio.sleep(0.1)
-
-    def _commit_soon(self) -> None:
-        self._commit_now.set()
-
-    # -- what happens every now and then
-
-    async def _keep_house(self) -> None:
-        for second in itertools.count(1):
-            await asyncio.sleep(1)
-            self.scheduler.tick()
-            if second == _LATE_AFTER:
-                self.membership.be_late()
-            if second % _WEIGH_EVERY == 0:
-                self.scheduler.even_out(_WEIGH_EVERY)
-            if self.options.exit_when_caught_up:
-                await self._set_goals()
-                if self._is_done():
-                    self._stop.set()
-
-    async def _set_goals(self) -> None:
-        """What is there now is what has to be mirrored; what comes later is not waited for."""
-        without = [key for key, holding in self.scheduler.holdings.items() if holding.goal is None]
-        if without:
-            with contextlib.suppress(*OUTAGE):
-                read_committed = self.settings.read_committed
-                ends = await list_offsets(self.source, without, LATEST, read_committed=read_committed)
-                for key, end in ends.items():
-                    holding = self.scheduler.holdings.get(key)
-                    # A source that ends before our position was cut back: its stream will find that out first.
-                    if holding is not None and isinstance(end, int) and end >= holding.position.offset:
-                        holding.goal = holding.end = end
-
-    def _is_done(self) -> bool:
-        """Are all goals reached, and is nobody about to hand us more?"""
-        if not self.ready.is_set() or not self.membership.is_settled or self.taking.keys or self.assigned.is_set():
-            return False
-        if not self.scheduler.holdings and self.membership.topics:  # others have all: or they are just letting go
-            return time.monotonic() - self._joined_at > _WEIGH_EVERY
-        missing = self.membership.seat.assigned - self.scheduler.holdings.keys()
-        if any(topic in self.source.topics for topic, _ in missing):
-            return False
-        return all(holding.is_done for holding in self.scheduler)
-
-    async def _keep_committing(self) -> None:
-        refreshed = time.monotonic()
-        while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._commit_now.wait(), self.options.commit_interval)
-            self._commit_now.clear()
-            again = time.monotonic() - refreshed > _COMMIT_AGAIN
-            with contextlib.suppress(*OUTAGE):
-                await self._commit(again=again)
-                refreshed = time.monotonic() if again else refreshed
-
-    async def _commit(self, *, again: bool = False) -> None:
-        """Write down how far every partition is, if it has moved, or all of them; the ledger only goes forward."""
-        moved = [
-            (h, h.position, h.bytes)
-            for h in self.scheduler
-            if (again or h.position != h.committed) and not h.busy and self._may_commit(h)
-        ]
-        if moved:
-            await self.membership.commit(rows(position for _, position, _ in moved))
-            for holding, position, size in moved:
-                holding.committed, holding.committed_bytes = position, size
-
-    def _may_commit(self, holding: OwnedPartition) -> bool:
-        """What leaves us in two rounds is ours until we join again; in one round, it has another owner already."""
-        if holding.position.identity == NOBODY:
-            return False  # it has nowhere to go: what the ledger says of it stays true
-        return self.owns(holding) or (
-            self._is_current(holding) and holding.position.key in self.membership.seat.has_to_go
-        )
-
-    async def _keep_telling(self, lookup: ZooKeeperLookup) -> None:
-        """ZooKeeper has the offsets too, a little later: for consumers and tools that look there."""
-        said = ""
-        while True:
-            await asyncio.sleep(_TELL_EVERY)
-            try:
-                await self._tell(lookup)
-                said = ""
-            except ClusterError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self.say(f"offsets are not written to ZooKeeper at the moment: {said}")
-
-    async def _tell(self, lookup: ZooKeeperLookup) -> None:
-        offsets = {h.position.key: h.committed.offset for h in self.scheduler if h.committed and self._may_commit(h)}
-        moved = {key: offset for key, offset in offsets.items() if self._told.get(key) != offset}
-        if moved:
-            await lookup.write(self.settings.group_id, moved)
-            self._told |= moved
-
-    # -- the epoch
-
-    async def _keep_an_epoch(self) -> None:
-        """One Spark job after another; normally the first one lasts as long as the mirror."""
-        while not self._stop.is_set():
-            spark = await self.wiring.spark()
-            shares: list[list[Position]] = [[] for _ in range(self.options.num_streams)]
-            for holding in self.scheduler:
-                if holding.stream is not None:
-                    shares[holding.stream].append(holding.position)
-            self._epoch_done = run_in_thread(partial(job.run, spark, self._work(next(_EPOCHS)), shares))
-            try:
-                await asyncio.shield(self._epoch_done)
-            except Exception as error:
-                if not self._stop.is_set():
-                    self.say(f"the Spark job ended: {first_line(error)}; starting another")
-                    await asyncio.sleep(1)
-
-    def _work(self, number: int) -> StreamTask:
-        settings, target, options = self.settings, self.wiring.target, self.options
+    def _stream_task(self) -> StreamTask:
+        settings, target, options, control = self.settings, self.wiring.target, self.options, self.wiring.control
         return StreamTask(
             flow=self.number,
-            epoch=number,
-            control=self.wiring.control.address,
-            secret=self.wiring.control.secret,
+            job=0,
+            control=control.address,
+            secret=control.secret,
             source=replace(self.source.endpoint, broker_version=self.source.found_version),
             target=replace(self.target.endpoint, broker_version=self.target.found_version),
             read_committed=settings.read_committed,
@@ -498,27 +220,168 @@ class Flow:
             codec=target.codec,
             partition_by=target.partition_by,
             handler=options.message_handler,
+            handler_object=options.handler_object,
         )
+
+    # -- running
+
+    async def run(self) -> None:
+        """Mirror until `stop`; raise the reason if the flow ends otherwise."""
+        self.was_started = True
+        try:
+            await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
+            self._spawn(self.membership.keep(self._before_join, self._after_join))
+            self._spawn(self._follow_assignments())
+            longest_pause = self.settings.metadata_max_age_ms / 1000
+            self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
+            self._spawn(self.committer.run())
+            self._spawn(self._tick_every_second())
+            if self._zookeeper_writer is not None:
+                self._spawn(self._zookeeper_writer.run())
+            await self._unless_ended(self.ready.wait())
+            self._spawn(self._jobs.run(self._stop.is_set))
+            await self._unless_ended(self._stop.wait())
+        finally:
+            await self._shut_down()
+
+    def stop(self) -> None:
+        """End the flow in good order."""
+        self._stop.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End the flow with an error; the first one counts."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+            self._failure.exception()
+
+    @property
+    def records_and_bytes(self) -> tuple[int, int]:
+        """Everything that this flow has mirrored, also of partitions that it no longer has."""
+        owned = self.scheduler.owned.values()
+        records, size = self._earlier_totals
+        return records + sum(o.records for o in owned), size + sum(o.bytes for o in owned)
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something, but not for longer than the flow runs."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([task, stop, self._failure], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if self._failure.done():
+            task.cancel()
+            self._failure.result()
+        if not task.done():
+            task.cancel()
+            return
+        task.result()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a task beside the others; its failure is the flow's."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
+    def _cannot_deliver(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
+        self.renumbering.cannot_deliver(owned, outcome)
+
+    def _needs_identity(self, owned: OwnedPartition, need: NeedsIdentity) -> None:
+        self.renumbering.needs_identity(owned, need)
+
+    async def _tick_every_second(self) -> None:
+        for second in itertools.count(1):
+            await asyncio.sleep(1)
+            self.scheduler.tick()
+            if second == _LATE_AFTER:
+                self.membership.streams_are_late()
+            if second % _BALANCE_EVERY == 0:
+                self.scheduler.balance(_BALANCE_EVERY)
+            if self.options.exit_when_caught_up:
+                await self.goals.set()
+                if self.ready.is_set() and self.goals.are_reached():
+                    self._stop.set()
+
+    # -- assignments
+
+    def _owned_keys(self) -> set[Key]:
+        """Return what the group is told that this process has, including what it is about to take up or to let go of."""
+        return self.scheduler.owned.keys() | self.membership.generation.assigned | self.acquisition.pending
+
+    async def _before_join(self) -> None:
+        """Commit: the next owner of our partitions starts from there."""
+        with contextlib.suppress(*OUTAGE, MirrorError):
+            await asyncio.wait_for(self.committer.commit_moved(), 2)
+
+    def _after_join(self, was_member_all_the_time: bool) -> None:
+        """Mark as outdated every partition that another process may have had since the last generation."""
+        generation = self.membership.generation
+        for owned in self.scheduler:
+            has_moved = not generation.two_rounds and owned.position.key not in generation.assigned
+            owned.outdated |= has_moved or not was_member_all_the_time
+        self.acquisition.pending &= generation.assigned if was_member_all_the_time else set()
+        self.goals.joined_at = time.monotonic()
+        self.scheduler.counts.rebalances += 1
+        self.acquisition.assigned.set()
+
+    async def _follow_assignments(self) -> None:
+        """Let go of partitions that went to others, and take up the ones that came."""
+        while True:
+            await self.acquisition.assigned.wait()
+            self.acquisition.assigned.clear()
+            generation, owned = self.membership.generation, self.scheduler.owned
+            leaving = {key for key, o in owned.items() if key not in generation.assigned or o.outdated}
+            await self._let_go(leaving)
+            await self._listener.revoked(leaving)
+            if generation is self.membership.generation and generation.to_release:
+                self.membership.rebalance()  # others can have the released partitions now
+            self.acquisition.pending = set(self.membership.generation.assigned - owned.keys())
+            acquired = await self.acquisition.acquire()
+            self.acquisition.pending = set()
+            await self._listener.assigned(acquired)
+            # The first assignment is in the summary.
+            if (leaving or acquired) and self.ready.is_set():
+                self._report(Rebalanced(len(acquired), len(leaving), len(owned)))
+            self.scheduler.place()
+            self.ready.set()
+
+    async def _let_go(self, keys: set[Key]) -> None:
+        """Finish, commit and forget partitions that belong to another process now."""
+        leaving = [self.scheduler.owned[key] for key in keys]
+        for owned in leaving:
+            owned.leaving = True
+            self.scheduler.recall(owned)
+        deadline = time.monotonic() + _STOP_WITHIN
+        while any(owned.running or owned.renumbering for owned in leaving) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        with contextlib.suppress(*OUTAGE):
+            await self.committer.commit_moved()
+        for key in keys & self.scheduler.owned.keys():
+            owned = self.scheduler.owned.pop(key)
+            records, size = self._earlier_totals
+            self._earlier_totals = (records + owned.records, size + owned.bytes)
 
     # -- the end
 
-    async def _wind_down(self) -> None:
-        """Acks in, positions committed, group left: in seconds."""
+    async def _shut_down(self) -> None:
+        """Bring in the last answers, commit, and leave the group, within seconds."""
         self._stop.set()
-        self.scheduler.dismiss()
-        if self._epoch_done is not None:
-            await asyncio.wait([self._epoch_done], timeout=_STOP_WITHIN)
+        self.scheduler.stop()
+        await self._jobs.wait(_STOP_WITHIN)
         for task in list(self._tasks):
             task.cancel()
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
             with contextlib.suppress(*OUTAGE, MirrorError):
-                await asyncio.wait_for(self._commit(), 3)
-            if self.lookup is not None and self.settings.tells_zookeeper:
+                await asyncio.wait_for(self.committer.commit_moved(), 3)
+            if self._zookeeper_writer is not None:
                 with contextlib.suppress(asyncio.TimeoutError, MirrorError):
-                    await asyncio.wait_for(self._tell(self.lookup), 3)
+                    await asyncio.wait_for(self._zookeeper_writer.write(), 3)
             with contextlib.suppress(*OUTAGE, MirrorError):
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._tell_listener("on_partitions_revoked", set(self.scheduler.holdings)), 3)
+                await asyncio.wait_for(self._listener.revoked(set(self.scheduler.owned)), 3)
         self.source.close()
         self.target.close()

@@ -1,82 +1,118 @@
-"""The mirror as its status page sees it."""
+"""A running mirror as status page, metrics and progress display see it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mirrormaker.console.display import StreamTotals, Totals
 from mirrormaker.driver.flow import Flow
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Partition, Snapshot, Source, Stream
 
-if TYPE_CHECKING:
-    from mirrormaker.driver.process import Mirror
+
+@dataclass(frozen=True)
+class ObservedSource:
+    """One source: its running flow, all flows that it has had, and why it is not mirrored at the moment."""
+
+    flow: Flow
+    all_flows: Sequence[Flow]
+    member: str
+    trouble: str
 
 
-def look(mirror: Mirror) -> Snapshot:
-    names = _names([Path(settings.path).stem for settings in mirror.sources])
-    guarantee, why = mirror.guarantee()
-    target = next((flow.target for flow in mirror.flows if flow.target.id), mirror.flows[0].target)
-    each = list(zip(names, mirror.flows, strict=True))
+def take_snapshot(
+    sources: Sequence[ObservedSource], guarantee: tuple[str, str], buffer_limit: int, is_stopping: bool
+) -> Snapshot:
+    """Return the mirror in all its parts, for the status page."""
+    names = source_names([Path(source.flow.settings.path).stem for source in sources])
+    flows = [source.flow for source in sources]
+    target = next((flow.target for flow in flows if flow.target.id), flows[0].target)
+    named = list(zip(names, flows, strict=True))
     return Snapshot(
-        sources=tuple(_source(mirror, name, flow) for name, flow in each),
+        sources=tuple(_source(name, source) for name, source in zip(names, sources, strict=True)),
         target=str(target.endpoint),
         target_cluster=target.id,
-        guarantee=guarantee,
-        why=why,
-        buffer_limit=mirror.target.buffer_bytes,
-        streams=tuple(stream for name, flow in each for stream in _streams(name, flow)),
-        partitions=tuple(_partition(name, holding) for name, flow in each for holding in flow.scheduler),
-        is_stopping=mirror.is_stopping,
+        guarantee=guarantee[0],
+        why=guarantee[1],
+        buffer_limit=buffer_limit,
+        streams=tuple(stream for name, flow in named for stream in _streams(name, flow)),
+        partitions=tuple(_partition(name, owned) for name, flow in named for owned in flow.scheduler),
+        is_stopping=is_stopping,
     )
 
 
-def _names(stems: list[str]) -> list[str]:
-    """Files of one name in several directories must not look like one source."""
+def add_up(flows: Sequence[Flow], earlier: Iterable[Flow]) -> Totals:
+    """Return the mirror's totals, for the progress display. `earlier` flows have failed and were replaced."""
+    owned = [partition for flow in flows for partition in flow.scheduler]
+    done = [flow.records_and_bytes for flow in (*earlier, *flows)]
+    return Totals(
+        records=sum(records for records, _ in done),
+        bytes=sum(size for _, size in done),
+        lag=sum(o.lag for o in owned),
+        partitions=len(owned),
+        flowing=sum(o.state == "flowing" for o in owned),
+        waiting=sum(o.state == "waiting" and o.running for o in owned),
+        stopped=sum(bool(o.stop_reason) for o in owned),
+        streams=tuple(stream for flow in flows for stream in _stream_totals(flow, len(flows) == 1)),
+    )
+
+
+def source_names(stems: list[str]) -> list[str]:
+    """Return names for files: files of one name in several directories must not look like one source."""
     names: list[str] = []
     for at, stem in enumerate(stems, 1):
         numbered = (f"{stem}-{number}" for number in count(at))
-        is_alone = stems.count(stem) == 1
-        names.append(stem if is_alone else next(name for name in numbered if name not in (*stems, *names)))
+        is_unique = stems.count(stem) == 1
+        names.append(stem if is_unique else next(name for name in numbered if name not in (*stems, *names)))
     return names
 
 
-def _source(mirror: Mirror, name: str, flow: Flow) -> Source:
-    since_the_start = mirror.flows_of(flow.number)
-    trouble = mirror.trouble_of(flow.number)
+def _source(name: str, source: ObservedSource) -> Source:
+    flow = source.flow
     at_work = any(stream.at_work for stream in flow.scheduler.counts.streams.values())
     return Source(
         name=name,
         address=str(flow.source.endpoint) or f"ZooKeeper {flow.settings.zookeeper}",
         group=flow.settings.group_id,
         cluster=flow.source.id,
-        member=mirror.member_of(flow.number),
-        trouble=trouble,
-        is_ready=not trouble and flow.ready.is_set() and at_work,
-        dropped=sum(f.undelivered.count for f in since_the_start),
-        lost=sum(len(f.lost) for f in since_the_start),
+        member=source.member,
+        trouble=source.trouble,
+        is_ready=not source.trouble and flow.ready.is_set() and at_work,
+        dropped=sum(f.undelivered.count for f in source.all_flows),
+        lost=sum(len(f.renumbering.lost) for f in source.all_flows),
         counts=flow.scheduler.counts,
     )
 
 
 def _streams(name: str, flow: Flow) -> list[Stream]:
-    holdings = list(flow.scheduler)
+    owned = list(flow.scheduler)
     figures = flow.scheduler.counts.streams
-    return [Stream(name, n, sum(h.stream == n for h in holdings), figures[n]) for n in range(flow.scheduler.streams)]
+    return [Stream(name, n, sum(o.stream == n for o in owned), figures[n]) for n in range(flow.scheduler.streams)]
 
 
-def _partition(name: str, holding: OwnedPartition) -> Partition:
+def _stream_totals(flow: Flow, is_only_source: bool) -> list[StreamTotals]:
+    totals = []
+    for number in range(flow.scheduler.streams):
+        owned = [o for o in flow.scheduler if o.stream == number]
+        name = str(number) if is_only_source else f"{flow.settings.group_id}/{number}"
+        totals.append(StreamTotals(name, len(owned), sum(o.load for o in owned), sum(o.lag for o in owned)))
+    return totals
+
+
+def _partition(name: str, owned: OwnedPartition) -> Partition:
     state, why = FLOWING, ""
-    if holding.stopped:
-        state, why = STOPPED, holding.stopped
-    elif holding.note or holding.state != "flowing" or not holding.given:
-        state, why = WAITING, holding.note or _waits_for(holding)
-    position = holding.position
-    return Partition(name, *position.key, holding.stream, state, why, position.offset, holding.lag)
+    if owned.stop_reason:
+        state, why = STOPPED, owned.stop_reason
+    elif owned.note or owned.state != "flowing" or not owned.running:
+        state, why = WAITING, owned.note or _waits_for(owned)
+    position = owned.position
+    return Partition(name, *position.key, owned.stream, state, why, position.offset, owned.lag)
 
 
-def _waits_for(holding: OwnedPartition) -> str:
-    if not holding.given:
-        return "for new numbers" if holding.busy else "for a stream"
-    return "reading the target back" if holding.state == "resuming" else ""
+def _waits_for(owned: OwnedPartition) -> str:
+    if not owned.running:
+        return "for a new producer identity" if owned.renumbering else "for a stream"
+    return "reading the target back" if owned.state == "resuming" else ""

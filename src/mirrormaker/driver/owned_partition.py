@@ -1,92 +1,129 @@
-"""One partition that this process mirrors, as the driver sees it."""
+"""One source partition that the group has assigned to this process, as the driver sees it."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
 
-from mirrormaker.model.position import Position
+from mirrormaker.control.control_messages import PartitionReport
+from mirrormaker.model.position import Identity, Position
 
-_TRY_AGAIN = (5.0, 15.0, 30.0, 60.0)  # seconds until a partition that stopped is tried again
+_RETRY_AFTER = (5.0, 15.0, 30.0, 60.0)  # seconds until a partition that stopped is tried again
+NO_IDENTITY = Identity(-1, -1)  # of a partition whose topic has no place on the target
 
 
 @dataclass
 class OwnedPartition:
-    """Where a partition stands, who has it, and what is known of its pace."""
+    """Where a partition stands, which stream has it, and how fast it is."""
 
     position: Position
-    clean: bool  # nothing can be under way on the target that the position does not know of
+    # True if nothing can be under way on the target that the position does not know of.
+    clean: bool
     committed: Position | None = None
     stream: int | None = None
-    next_stream: int | None = None  # where it goes once it has been let go
-    given: bool = False  # a stream has it
-    tenancy: int = 0  # which time it was given: reports of earlier times do not count
-    busy: bool = False  # it is being given new numbers: nobody's turn until then
+    # The stream that gets the partition once its present stream has let go.
+    next_stream: int | None = None
+    # True while a stream has the partition.
+    running: bool = False
+    # Counts the stays on streams: a report of an earlier stay does not count.
+    tenancy: int = 0
+    # True while the driver allocates a new producer identity.
+    renumbering: bool = False
+    # True once the stream was asked to let go.
     releasing: bool = False
-    revoked: bool = False
-    outdated: bool = False  # others may have had it since: only the ledger knows where it stands
-    stopped: str = ""  # why it cannot be mirrored any further, until it flows again
-    tries: int = 0
-    try_at: float | None = None  # when it is given to a stream all the same: what was wrong may be right by then
-    renumber: str = ""  # why it must get new numbers as soon as its stream has let go
-    end: int = -1  # the source's high watermark, as last fetched
-    goal: int | None = None  # with --exit.when.caught.up: mirrored to here means done
+    # True once the group has assigned the partition to another process.
+    leaving: bool = False
+    # True if another process may have had the partition since: only the ledger knows where it stands.
+    outdated: bool = False
+    # Why the partition cannot go on, until it makes progress again.
+    stop_reason: str = ""
+    failures: int = 0
+    # When a stopped partition is tried again; None if never.
+    retry_at: float | None = None
+    # Why the partition needs a new producer identity as soon as its stream has let go.
+    renumber_reason: str = ""
+    # The source's high watermark as the stream last saw it; -1 if unknown.
+    high_watermark: int = -1
+    # With --exit.when.caught.up: the source offset that has to be reached.
+    goal: int | None = None
     state: str = "waiting"
     note: str = ""
     records: int = 0
     bytes: int = 0
     committed_bytes: int = 0
     load: float = 0.0  # bytes/s, smoothed
-    _last: tuple[int, int] = field(default=(0, 0))  # what the stream had counted when it last reported
-    _weighed: int = 0
+    _last_counts: tuple[int, int] = field(default=(0, 0))  # records and bytes in the stream's last report
+    _weighed_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """The partition as people write it."""
+        return f"{self.position.topic}-{self.position.partition}"
 
     @property
     def lag(self) -> int:
-        return max(0, self.end - self.position.offset) if self.end >= 0 else 0
+        """Records between the position and the source's high watermark; 0 if the watermark is unknown."""
+        return max(0, self.high_watermark - self.position.offset) if self.high_watermark >= 0 else 0
 
     @property
     def is_even(self) -> bool:
-        """Do all target partitions stand at the position, and none ahead of it? Only then may records go other ways."""
+        """True if no target partition holds records from behind the position: only then may records go elsewhere."""
         return self.clean and not any(cut.ahead for cut in self.position.cuts)
 
     @property
     def is_done(self) -> bool:
-        return bool(self.stopped) or (self.goal is not None and self.position.offset >= self.goal)
+        """True if the goal is reached, or cannot be."""
+        return bool(self.stop_reason) or (self.goal is not None and self.position.offset >= self.goal)
 
     @property
     def is_idle(self) -> bool:
-        """Is it for a stream to take?"""
-        if self.given or self.busy or self.revoked or self.outdated:
+        """True if the partition may be given to a stream now."""
+        if self.running or self.renumbering or self.leaving or self.outdated:
             return False
-        return not self.stopped or (self.try_at is not None and time.monotonic() >= self.try_at)
+        return not self.stop_reason or (self.retry_at is not None and time.monotonic() >= self.retry_at)
 
     def stop(self, reason: str, *, final: bool = False) -> bool:
-        """It cannot go on for now; true if that is news."""
-        news = reason != self.stopped
-        self.stopped, self.state = reason, "stopped"
-        self.try_at = None if final else time.monotonic() + _TRY_AGAIN[min(self.tries, len(_TRY_AGAIN) - 1)]
-        self.tries += 1
-        return news
+        """Note that the partition cannot go on; return True if the reason is new."""
+        is_news = reason != self.stop_reason
+        self.stop_reason, self.state = reason, "stopped"
+        pause = _RETRY_AFTER[min(self.failures, len(_RETRY_AFTER) - 1)]
+        self.retry_at = None if final else time.monotonic() + pause
+        self.failures += 1
+        return is_news
 
-    def count(self, records: int, size: int, by_number: int | None) -> tuple[int, int]:
-        """Add what a stream has done since it last told: it counts from zero whenever it takes the partition.
+    def recover(self) -> None:
+        """Forget why the partition had stopped."""
+        self.stop_reason, self.failures, self.retry_at = "", 0, None
 
-        Records are counted by their numbers, where they have any: so nothing is missing that a killed stream had not reported.
+    def advance(self, report: PartitionReport) -> tuple[int, int]:
+        """Move the position forward to a stream's report; return records and bytes that are new.
+
+        A stream counts from zero whenever it takes the partition. Records with sequence numbers are counted by those: so nothing is
+        missing that a killed stream had sent and not reported.
         """
-        new = records - self._last[0] if by_number is None else by_number, size - self._last[1]
-        self.records += new[0]
-        self.bytes += new[1]
-        self._last = (records, size)
-        return new
+        position, records = report.position, report.records - self._last_counts[0]
+        if position.identity.is_numbered:
+            records = 0
+        if position.identity == self.position.identity and position.offset >= self.position.offset:
+            if position.identity.is_numbered:
+                records = position.records_since(self.position)
+            self.position = position
+        size = report.bytes - self._last_counts[1]
+        self.records += records
+        self.bytes += size
+        self._last_counts = (report.records, report.bytes)
+        self.high_watermark = max(self.high_watermark, report.high_watermark)
+        return records, size
 
-    def handed_over(self) -> None:
-        """The stream has let go, or is gone."""
-        self.given = self.releasing = False
-        self.stream, self.next_stream = self.next_stream if self.next_stream is not None else self.stream, None
-        self._last = (0, 0)
+    def released(self) -> None:
+        """Note that the stream has let go, or is gone."""
+        self.running = self.releasing = False
+        if self.next_stream is not None:
+            self.stream, self.next_stream = self.next_stream, None
+        self._last_counts = (0, 0)
 
     def weigh(self, seconds: float) -> None:
-        """Take the pace since the last look into account."""
-        rate = (self.bytes - self._weighed) / seconds
-        self._weighed = self.bytes
+        """Take the pace of the last seconds into account."""
+        rate = (self.bytes - self._weighed_bytes) / seconds
+        self._weighed_bytes = self.bytes
         self.load = 0.5 * self.load + 0.5 * rate

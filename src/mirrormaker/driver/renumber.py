@@ -1,109 +1,125 @@
-"""New numbers for a partition: when records follow that the old ones were not meant for."""
+"""New producer identities for partitions whose sequence numbers no longer fit the records that follow."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
+from mirrormaker.control.control_messages import CannotDeliver, NeedsIdentity
+from mirrormaker.driver.committer import Committer
 from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.patience import ask_until_answered
+from mirrormaker.driver.routing import Routing
+from mirrormaker.driver.scheduler import Scheduler
+from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.driver.undelivered import Undelivered
 from mirrormaker.errors import AbortError, MirrorError, PartitionError
-from mirrormaker.model.ledger import fits, rows
-from mirrormaker.model.position import Position
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.events import event
+from mirrormaker.events.partition_events import PartitionStopped, RangeLost, RecordGivenUp
+from mirrormaker.model.ledger import check_fits
+from mirrormaker.worker.interrupts import RestartAt
 
-if TYPE_CHECKING:
-    from mirrormaker.driver.flow import Flow
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Fail = Callable[[BaseException], None]
 
 
 class Renumbering:
-    """What a flow does about records that cannot be delivered, topics that change, and handlers that send elsewhere."""
+    """Reacts to records that cannot be delivered, to topics that change, and to handlers that write to new topics."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self._seen: dict[str, tuple[int, int]] = {}  # partitions of each topic on both sides, at the last look
-
-    def refused(self, holding: OwnedPartition, offset: int, cause: str, reason: str) -> None:
-        """A record that can never be delivered: the end, or a line in a file."""
-        flow, file = self.flow, self.flow.undelivered
-        if flow.options.abort_on_send_failure:
-            holding.busy = False
-            holding.stop(reason, final=True)
-            flow.fail(AbortError(reason))
-            return
-        try:
-            file.write(*holding.position.key, offset, cause)
-        except OSError as error:
-            flow.fail(MirrorError(f"{file.path} cannot be written: {error.strerror}; {reason}"))
-            return
-        flow.say(f"{reason} (written to {file.path})")
-        why = f"the record at offset {offset} was given up"
-        flow.start(self._renumber(holding, SAME_PLACE, why, [], offset + 1))
-
-    def needed(self, holding: OwnedPartition, where: int, reason: str, topics: list[str]) -> None:
-        self.flow.start(self._renumber(holding, where, reason, topics))
-
-    def see_to_partitions(self) -> None:
-        """Where the numbers of partitions have become equal, or are no longer, records go elsewhere from now on.
-
-        Not at the first sight: a broker may show for a moment what was true before.
-        """
-        flow = self.flow
-        before_that, self._seen = self._seen, {}
-        for holding in flow.scheduler:
-            topic = holding.position.topic
-            known = topic in flow.source.topics and topic in flow.target.topics
-            if not known or holding.stopped or holding.busy:
-                continue
-            with contextlib.suppress(PartitionError):  # no room for its neighbours; this one stays where it is
-                by_key, before = flow.opening.by_key(topic), holding.position
-                here, there = self._seen[topic] = flow.counts(topic)
-                if before_that.get(topic) != (here, there):
-                    continue
-                if by_key != before.by_key or (by_key and there != before.target_partitions):
-                    holding.renumber = f"{topic} has {here} partitions on the source and {there} on the target now"
-                    if holding.given:
-                        flow.scheduler.recall(holding)
-                    elif holding.is_even:
-                        holding.busy = True
-                        self.needed(holding, SAME_PLACE, holding.renumber, [])
-
-    def was_equal(self, position: Position) -> bool:
-        """Did source and target have the same number of partitions, before one side grew?"""
-        flow = self.flow
-        topic = flow.target.topics.get(position.topic)
-        count = len(topic.partitions) if topic else -1
-        alike = topic is not None and position.fingerprint == flow.opening.fingerprint(position.topic, False)
-        return alike and count == position.target_partitions and position.partition < count
-
-    async def _renumber(
-        self, holding: OwnedPartition, where: int, reason: str, topics: list[str], at: int | None = None
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        committer: Committer,
+        start_positions: StartPositions,
+        undelivered: Undelivered,
+        report: event.Report,
+        *,
+        abort_on_send_failure: bool,
+        spawn: Spawn,
+        fail: Fail,
     ) -> None:
-        """Commit a new identity, then go on; `at` another offset, if one is given."""
-        flow = self.flow
-        holding.renumber = ""
-        before = holding.position if at is None else replace(holding.position, offset=at, leader_epoch=-1)
+        """`spawn` starts a supervised task of the flow; `fail` ends the flow."""
+        self._scheduler, self._committer, self._start_positions = scheduler, committer, start_positions
+        self._undelivered, self._report, self._spawn, self._fail = undelivered, report, spawn, fail
+        self._abort_on_send_failure = abort_on_send_failure
+        self.lost: list[str] = []  # every range that was lost
+        self._counts: dict[str, tuple[int, int]] = {}  # by topic, partitions on both sides at the last check
+
+    @property
+    def _routing(self) -> Routing:
+        return self._start_positions.routing
+
+    def cannot_deliver(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
+        """Give a record up: end the mirror, or write the record's place to a file and go on behind it."""
+        if self._abort_on_send_failure:
+            owned.renumbering = False
+            owned.stop(outcome.reason, final=True)
+            self._fail(AbortError(outcome.reason))
+            return
+        path = self._undelivered.path
         try:
-            keep = bool(topics) or at is not None
-            position, lost = await flow.patiently(lambda: flow.opening.go_on(before, where, reason, topics, keep))
-            fits(position)
+            self._undelivered.write(*owned.position.key, outcome.offset, outcome.cause)
+        except OSError as error:
+            self._fail(MirrorError(f"{path} cannot be written: {error.strerror}; {outcome.reason}"))
+            return
+        self._report(RecordGivenUp(outcome.reason, str(path)))
+        reason = f"the record at offset {outcome.offset} was given up"
+        self._spawn(self._renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason), outcome.offset + 1))
+
+    def needs_identity(self, owned: OwnedPartition, need: NeedsIdentity) -> None:
+        """Allocate a new identity for a partition that no stream has."""
+        self._spawn(self._renumber(owned, need))
+
+    def check_partition_counts(self) -> None:
+        """Renumber partitions whose records go elsewhere from now on, because the numbers of partitions have changed.
+
+        A change counts at its second sight: a broker may show for a moment what was true before.
+        """
+        routing = self._routing
+        before, self._counts = self._counts, {}
+        for owned in self._scheduler:
+            topic = owned.position.topic
+            if not routing.is_known(topic) or owned.stop_reason or owned.renumbering:
+                continue
+            # PartitionError: there is no place for its neighbours; this one stays where it is.
+            with contextlib.suppress(PartitionError):
+                by_key, position = routing.by_key(topic), owned.position
+                on_source, on_target = self._counts[topic] = routing.counts(topic)
+                if before.get(topic) != (on_source, on_target):
+                    continue
+                if by_key != position.by_key or (by_key and on_target != position.target_partitions):
+                    reason = f"{topic} has {on_source} partitions on the source and {on_target} on the target now"
+                    self._renumber_when_released(owned, reason)
+
+    def _renumber_when_released(self, owned: OwnedPartition, reason: str) -> None:
+        owned.renumber_reason = reason
+        if owned.running:
+            self._scheduler.recall(owned)
+        elif owned.is_even:
+            owned.renumbering = True
+            self.needs_identity(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason))
+
+    async def _renumber(self, owned: OwnedPartition, need: NeedsIdentity, offset: int | None = None) -> None:
+        """Commit a new identity, then let the partition go on; at `offset` if one is given."""
+        owned.renumber_reason = ""
+        before = owned.position if offset is None else replace(owned.position, offset=offset, leader_epoch=-1)
+        same_records = bool(need.topics) or offset is not None
+        try:
+            position, lost = await ask_until_answered(
+                lambda: self._start_positions.restart(before, need.restart_at, need.reason, need.topics, same_records),
+                self._report,
+            )
+            check_fits(position)
         except PartitionError as error:
-            holding.busy = False
-            if holding.stop(str(error)):
-                flow.say(holding.stopped)
+            owned.renumbering = False
+            if owned.stop(str(error)):
+                self._report(PartitionStopped(owned.stop_reason))
             return
         if lost:
-            flow.lost.append(lost)
-            flow.say(f"LOST {lost}")
-        await flow.patiently(lambda: self._commit(holding, position))
-        holding.busy = False
-        flow.scheduler.give()
-
-    async def _commit(self, holding: OwnedPartition, position: Position) -> None:
-        """Unless it belongs to another process by now: then so does its place in the ledger."""
-        if self.flow.owns(holding):
-            await self.flow.membership.commit(rows([position]))
-            if position.offset < holding.position.offset:  # another log under the same name: other ends
-                holding.goal, holding.end = None, -1
-            holding.position = holding.committed = position
-            holding.clean = True
+            self.lost.append(lost)
+            self._report(RangeLost(lost))
+        await ask_until_answered(lambda: self._committer.commit_renumbered(owned, position), self._report)
+        owned.renumbering = False
+        self._scheduler.hand_out()

@@ -1,20 +1,36 @@
-"""Which stream has which partition, what it is told, and what it reports."""
+"""Which stream has which partition: giving partitions to streams, and taking in what streams report."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from mirrormaker.control.control_messages import (
+    CannotDeliver,
+    Ended,
+    NeedsIdentity,
+    Order,
+    PartitionReport,
+    Report,
+    Stopped,
+    Take,
+)
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.owned_partition import OwnedPartition
-from mirrormaker.model.placement import moves, spread
-from mirrormaker.model.position import Position
+from mirrormaker.events import event
+from mirrormaker.events.partition_events import (
+    AllRecovered,
+    PartitionRecovered,
+    PartitionStopped,
+    PartitionsWaiting,
+)
+from mirrormaker.events.process_events import PartitionMoved, StreamBack, StreamGone, StreamMissing, StreamsCovered
+from mirrormaker.model.placement import moves, place
 from mirrormaker.status.counts import Counts
-from mirrormaker.worker.interrupts import SAME_PLACE
+from mirrormaker.worker.interrupts import RestartAt
 
 Key = tuple[str, int]
 
@@ -22,225 +38,217 @@ _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back mu
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
 _COVER_AFTER = 4.0  # seconds without a stream until the others take its partitions
 _TENANCIES = itertools.count(1)
-_NAMED = 3  # partitions that a line about many of them names
 
 
 @dataclass(frozen=True)
-class Consequences:
-    """What the flow does about a report."""
+class Reactions:
+    """What the flow does about a stream's report."""
 
-    is_sure: Callable[[], bool]  # that the partitions are still ours
-    refused: Callable[[OwnedPartition, int, str, str], None]
-    renumber: Callable[[OwnedPartition, int, str, list[str]], None]
+    is_certain: Callable[[], bool]  # that the partitions are still assigned to this process
+    cannot_deliver: Callable[[OwnedPartition, CannotDeliver], None]
+    renumber: Callable[[OwnedPartition, NeedsIdentity], None]
     commit_soon: Callable[[], None]
-    arrived: Callable[[], None]  # the first stream is there
+    first_stream: Callable[[], None]
 
 
 class Scheduler:
-    """The desk's listener for one flow: holds the partitions and keeps the streams busy with them."""
+    """The control server's listener for one flow: owns the partitions, and keeps the streams busy with them."""
 
     def __init__(
-        self,
-        flow: int,
-        streams: int,
-        control: ControlServer,
-        say: Callable[[str], None],
-        then: Consequences,
-        log: object,
+        self, flow: int, streams: int, control: ControlServer, report: event.Report, reactions: Reactions, log: object
     ) -> None:
-        """`log` is where Spark tells what keeps a stream from starting."""
-        self.flow, self.streams, self.control, self.say, self.then, self.log = flow, streams, control, say, then, log
-        self.holdings: dict[Key, OwnedPartition] = {}
+        """`log` is the file in which Spark says what keeps a stream from starting."""
+        self.flow, self.streams = flow, streams
+        self.owned: dict[Key, OwnedPartition] = {}
         self.counts = Counts()
-        self.seen = False  # a stream has come to the desk
-        self._dismissed = False
-        self._gone: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
+        self.has_seen_streams = False
+        self._control, self._report, self._reactions, self._log = control, report, reactions, log
+        self._is_stopping = False
+        self._absent_since: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
         self._alarmed: set[int] = set()
-        self._waits: dict[str, list[OwnedPartition]] = defaultdict(list)
+        self._new_waits: dict[str, list[OwnedPartition]] = defaultdict(list)
         self._recovered = 0
 
-    def __iter__(self) -> Any:
-        return iter(list(self.holdings.values()))
+    def __iter__(self) -> Iterator[OwnedPartition]:
+        return iter(list(self.owned.values()))
 
     @property
-    def may_go_on(self) -> bool:
-        return self.then.is_sure()
+    def may_answer(self) -> bool:
+        """True while the partitions are certainly still assigned to this process."""
+        return self._reactions.is_certain()
 
     # -- giving and taking
 
-    def plan(self) -> None:
-        """A stream for every partition that has none."""
-        now = {k: h.stream for k, h in self.holdings.items() if h.stream is not None}
-        loads = {k: h.load or h.lag + 1.0 for k, h in self.holdings.items()}
-        for key, stream in spread(self.holdings, self._present(), loads, now).items():
-            self.holdings[key].stream = stream
-        self.give()
+    def place(self) -> None:
+        """Choose a stream for every partition that has none, and hand the partitions out."""
+        placed = {key: owned.stream for key, owned in self.owned.items() if owned.stream is not None}
+        loads = {key: owned.load or owned.lag + 1.0 for key, owned in self.owned.items()}
+        for key, stream in place(self.owned, self._present_streams(), loads, placed).items():
+            self.owned[key].stream = stream
+        self.hand_out()
 
-    def _present(self) -> list[int]:
-        """The streams that are at work, or will be in a moment."""
-        now = time.monotonic()
-        away = {stream for stream, since in self._gone.items() if now - since > _COVER_AFTER}
-        return [stream for stream in range(self.streams) if stream not in away] or list(range(self.streams))
+    def hand_out(self) -> None:
+        """Give every idle partition to its stream, if the stream is connected."""
+        # A stopping stream must not get back what it lets go of, and others may own what is not certainly ours.
+        if self._is_stopping or not self.may_answer:
+            return
+        orders: dict[int, list[Take]] = defaultdict(list)
+        for owned in self:
+            if owned.is_idle and owned.stream is not None and self._control.is_connected(self.flow, owned.stream):
+                owned.running, owned.tenancy = True, next(_TENANCIES)
+                orders[owned.stream].append(Take(owned.position, owned.clean, owned.tenancy))
+                owned.clean = False
+        for stream, takes in orders.items():
+            self._control.order(self.flow, stream, Order(take=tuple(takes)))
 
-    def cover(self) -> None:
-        """Where a stream stays away, the others take its partitions."""
-        present = self._present()
-        orphans = [h for h in self if h.stream is not None and h.stream not in present and not h.given]
-        away = sorted({holding.stream for holding in orphans if holding.stream is not None})
-        for holding in orphans:
-            holding.stream = None
-        if orphans and not self._dismissed:
-            if self.seen:
-                names = ", ".join(map(str, away))
-                self.say(f"stream {names} stays away: {len(orphans)} partitions go to the others")
-            self.plan()
+    def recall(self, owned: OwnedPartition) -> None:
+        """Ask the stream to let go of a partition: it awaits its answers and reports a last position."""
+        if owned.running and not owned.releasing and owned.stream is not None:
+            owned.releasing = True
+            self._control.order(self.flow, owned.stream, Order(release=(owned.position.key,)))
 
-    def give(self) -> None:
-        """Hand every partition to its stream, where the stream is there and nobody else has it."""
-        if self._dismissed or not self.may_go_on:
-            return  # what a stopping stream lets go of must not come back to it, nor what may belong to others
-        take: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for holding in self:
-            if holding.is_idle and holding.stream is not None and self.control.is_seated(self.flow, holding.stream):
-                holding.given, holding.tenancy = True, next(_TENANCIES)
-                given = {"position": holding.position.to_json(), "clean": holding.clean, "tenancy": holding.tenancy}
-                take[holding.stream].append(given)
-                holding.clean = False
-        for stream, orders in take.items():
-            self.control.order(self.flow, stream, take=orders)
+    def balance(self, seconds: float) -> None:
+        """Move a partition from the busiest stream to the idlest, if that makes the loads more even."""
+        for owned in self:
+            owned.weigh(seconds)
+        placed = {key: o.stream for key, o in self.owned.items() if o.stream is not None and not o.stop_reason}
+        loads = {key: owned.load for key, owned in self.owned.items()}
+        for key, stream in moves(placed, self._present_streams(), loads).items():
+            owned = self.owned[key]
+            if owned.running and not owned.releasing and owned.stream is not None:
+                self._report(PartitionMoved(*key, owned.stream, stream))
+                owned.next_stream = stream
+                self.recall(owned)
 
-    def recall(self, holding: OwnedPartition) -> None:
-        """Ask for a partition back: its acks are awaited, its last position reported."""
-        if holding.given and not holding.releasing and holding.stream is not None:
-            holding.releasing = True
-            self.control.order(self.flow, holding.stream, release=[holding.position.key])
-
-    def even_out(self, seconds: float) -> None:
-        """Move a partition from the busiest stream to the idlest, if that makes things more even."""
-        for holding in self:
-            holding.weigh(seconds)
-        plan = {k: h.stream for k, h in self.holdings.items() if h.stream is not None and not h.stopped}
-        for key, stream in moves(plan, self._present(), {k: h.load for k, h in self.holdings.items()}).items():
-            holding = self.holdings[key]
-            if holding.given and not holding.releasing:
-                self.say(f"{key[0]}-{key[1]} is moved from stream {holding.stream} to the less busy {stream}")
-                holding.next_stream = stream
-                self.recall(holding)
-
-    def dismiss(self) -> None:
-        """Have all streams finish and go."""
-        self._dismissed = True
+    def stop(self) -> None:
+        """Tell all streams to finish and end."""
+        self._is_stopping = True
         for stream in range(self.streams):
-            self.control.order(self.flow, stream, stop=True)
+            self._control.order(self.flow, stream, Order(stop=True))
 
-    def _raise_alarms(self) -> None:
-        """Spark is silent about a task that finds no free slot; we are not."""
+    def _present_streams(self) -> list[int]:
+        """Return the streams that are connected, or will be in a moment; all of them if none is."""
         now = time.monotonic()
-        for stream, since in self._gone.items():
+        absent = {stream for stream, since in self._absent_since.items() if now - since > _COVER_AFTER}
+        return [stream for stream in range(self.streams) if stream not in absent] or list(range(self.streams))
+
+    def _cover_absent_streams(self) -> None:
+        """Place the partitions of streams that do not return on the others."""
+        present = self._present_streams()
+        orphans = [o for o in self if o.stream is not None and o.stream not in present and not o.running]
+        absent = sorted({owned.stream for owned in orphans if owned.stream is not None})
+        for owned in orphans:
+            owned.stream = None
+        if orphans and not self._is_stopping:
+            if self.has_seen_streams:
+                self._report(StreamsCovered(", ".join(map(str, absent)), len(orphans), _COVER_AFTER))
+            self.place()
+
+    def _report_missing_streams(self) -> None:
+        """Spark says nothing about a task that finds no free slot."""
+        now = time.monotonic()
+        for stream, since in self._absent_since.items():
             if now - since > _ALARM_AFTER and stream not in self._alarmed:
                 self._alarmed.add(stream)
-                away = f"stream {stream} has not been at work for {now - since:.0f} s"
-                self.say(f"{away}: has Spark a free slot for it, and do its tasks start? See {self.log}")
+                self._report(StreamMissing(stream, str(self._log), now - since))
 
-    # -- what the desk hears
+    # -- events of streams
 
-    def arrived(self, stream: int) -> None:
-        if not self.seen:
-            self._gone = dict.fromkeys(self._gone, time.monotonic())
-        self.seen = True
-        self._gone.pop(stream, None)
+    def stream_arrived(self, stream: int) -> None:
+        """Give a stream that has connected its partitions."""
+        if not self.has_seen_streams:
+            self._absent_since = dict.fromkeys(self._absent_since, time.monotonic())
+        self.has_seen_streams = True
+        self._absent_since.pop(stream, None)
         self.counts.streams[stream].arrived()
-        if self.counts.streams[stream].starts > 1 and not self._dismissed:
-            self.say(f"stream {stream} is back")
+        if self.counts.streams[stream].starts > 1 and not self._is_stopping:
+            self._report(StreamBack(stream))
         self._alarmed.discard(stream)
-        self.then.arrived()
-        self.give()
+        self._reactions.first_stream()
+        self.hand_out()
 
-    def left(self, stream: int) -> None:
-        """A stream is gone without a word: whatever it had may still be under way."""
-        self._gone[stream] = time.monotonic()
+    def stream_left(self, stream: int) -> None:
+        """Take back the partitions of a stream that is gone; its requests may still be under way."""
+        self._absent_since[stream] = time.monotonic()
         self.counts.streams[stream].left()
-        had = [holding for holding in self if holding.stream == stream and holding.given]
-        for holding in had:
-            holding.handed_over()
-            holding.clean = False
-        if not self._dismissed:
-            self.say(f"stream {stream} is gone; its {len(had)} partitions are taken over from what was last reported")
+        lost = [owned for owned in self if owned.stream == stream and owned.running]
+        for owned in lost:
+            owned.released()
+            owned.clean = False
+        if not self._is_stopping:
+            self._report(StreamGone(stream, len(lost)))
 
-    def reported(self, stream: int, message: dict[str, Any]) -> None:
-        self.counts.streams[stream].reported(message)
-        for part in message["partitions"]:
-            holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is not None and holding.given and holding.tenancy == part["tenancy"]:
-                self._note(holding, part)
-            elif holding is None or not holding.given:  # nobody has asked for it, or no longer
-                self.control.order(self.flow, stream, release=[(part["topic"], part["partition"])])
-        for part in message["finished"]:
-            holding = self.holdings.get((part["topic"], part["partition"]))
-            if holding is None or (holding.stream, holding.given) != (stream, True):
-                continue
-            if part.get("unknown") or holding.tenancy == part["tenancy"]:
-                self._finished(holding, part)
+    def stream_reported(self, stream: int, report: Report) -> None:
+        """Take in a stream's report."""
+        self.counts.streams[stream].reported(report)
+        for part in report.partitions:
+            owned = self.owned.get(part.position.key)
+            if owned is not None and owned.running and owned.tenancy == part.tenancy:
+                self._take_in(owned, part)
+            elif owned is None or not owned.running:
+                self._control.order(self.flow, stream, Order(release=(part.position.key,)))
+        for key in report.never_taken:
+            owned = self.owned.get(key)
+            if owned is not None and owned.stream == stream and owned.running:
+                owned.released()
+                self.hand_out()
+        for ended in report.ended:
+            owned = self.owned.get(ended.partition.position.key)
+            is_running_here = owned is not None and owned.stream == stream and owned.running
+            if owned is not None and is_running_here and owned.tenancy == ended.partition.tenancy:
+                self._partition_ended(owned, ended)
 
-    def _note(self, holding: OwnedPartition, part: dict[str, Any]) -> None:
-        position, before = Position.from_json(part["position"]), holding.position.offset
-        by_number = 0 if position.identity.is_numbered else None
-        if position.identity == holding.position.identity and position.offset >= holding.position.offset:
-            by_number = None if by_number is None else position.records_since(holding.position)
-            holding.position = position
-        new = holding.count(part["records"], part["bytes"], by_number)
-        self.counts.add(holding.position.key, *new, part.get("tally"))
-        holding.end = max(holding.end, part["end"])
-        if part["state"] == "stopped":
-            part["note"] = ""  # why is said by whoever deals with it
-        if part["note"] and part["note"] != holding.note:
-            self._waits[part["note"]].append(holding)
-        elif holding.note and not part["note"] and part["state"] == "flowing":
+    def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
+        before = owned.position.offset
+        new = owned.advance(part)
+        self.counts.add(owned.position.key, *new, part.counters)
+        # The outcome of a stopped partition says why; its note would say it twice.
+        note = "" if part.state == "stopped" else part.note
+        if note and note != owned.note:
+            self._new_waits[note].append(owned)
+        elif owned.note and not note and part.state == "flowing":
             self._recovered += 1
-        if holding.stopped and part["state"] == "flowing" and (holding.position.offset > before or holding.lag == 0):
-            self.say(f"{holding.position.topic}-{holding.position.partition} flows again")
-            holding.stopped, holding.tries, holding.try_at = "", 0, None
-        holding.state, holding.note = part["state"], part["note"]
-        if holding.bytes - holding.committed_bytes > _COMMIT_AFTER:
-            self.then.commit_soon()
+        if owned.stop_reason and part.state == "flowing" and (owned.position.offset > before or owned.lag == 0):
+            owned.recover()
+            self._report(PartitionRecovered(*owned.position.key))
+        owned.state, owned.note = part.state, note
+        if owned.bytes - owned.committed_bytes > _COMMIT_AFTER:
+            self._reactions.commit_soon()
 
-    def _finished(self, holding: OwnedPartition, part: dict[str, Any]) -> None:
-        if part.get("unknown"):  # it never got there: it is as free as before
-            holding.handed_over()
-            self.give()
-            return
-        self._note(holding, part)
-        holding.handed_over()
-        holding.clean = part["clean"]
-        if "undeliverable" in part:
-            holding.busy = True
-            self.then.refused(holding, part["undeliverable"], part["cause"], part["reason"])
-        elif part.get("stopped"):
-            if holding.stop(part["reason"], final=part["final"]):
-                self.say(part["reason"])
-        elif "renumber" in part:
-            holding.busy = True
-            self.then.renumber(holding, part["renumber"], part["reason"], part["topics"])
-        elif holding.renumber and not holding.revoked and holding.is_even:
-            holding.busy = True
-            self.then.renumber(holding, SAME_PLACE, holding.renumber, [])
+    def _partition_ended(self, owned: OwnedPartition, ended: Ended) -> None:
+        self._take_in(owned, ended.partition)
+        owned.released()
+        owned.clean = ended.partition.clean
+        outcome = ended.outcome
+        if isinstance(outcome, CannotDeliver):
+            owned.renumbering = True
+            self._reactions.cannot_deliver(owned, outcome)
+        elif isinstance(outcome, Stopped):
+            if owned.stop(outcome.reason, final=outcome.final):
+                self._report(PartitionStopped(outcome.reason))
+        elif isinstance(outcome, NeedsIdentity):
+            owned.renumbering = True
+            self._reactions.renumber(owned, outcome)
+        elif owned.renumber_reason and not owned.leaving and owned.is_even:
+            owned.renumbering = True
+            self._reactions.renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, owned.renumber_reason))
         else:
-            self.give()
+            self.hand_out()
+
+    # -- once a second
 
     def tick(self) -> None:
-        """Every second or so: see to what nobody reports."""
-        self._raise_alarms()
-        self.cover()
-        self.give()
-        self.say_what_changed()
+        """Take care of what no report brings up; call it about once a second."""
+        self._report_missing_streams()
+        self._cover_absent_streams()
+        self.hand_out()
+        self._report_waits()
 
-    def say_what_changed(self) -> None:
-        """One line per change of state, not per attempt and not per partition."""
-        for note, holdings in self._waits.items():
-            names = [f"{h.position.topic}-{h.position.partition}" for h in holdings]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            self.say(f"waiting: {', '.join(names[:_NAMED])}{more}: {note}")
-        if self._recovered and not any(h.note for h in self):
-            self.say("all partitions flow again")
+    def _report_waits(self) -> None:
+        """Report one event per change of state: not per attempt, and not per partition."""
+        for note, waiting in self._new_waits.items():
+            self._report(PartitionsWaiting(tuple(owned.name for owned in waiting), note))
+        if self._recovered and not any(owned.note for owned in self):
+            self._report(AllRecovered())
             self._recovered = 0
-        self._waits.clear()
+        self._new_waits.clear()

@@ -1,53 +1,50 @@
-"""A source that no longer has what comes next: retention was quicker than the mirror, or a log was cut back."""
+"""A source that no longer has the next record: retention was quicker than the mirror, or the log was truncated."""
 
 from __future__ import annotations
 
 import contextlib
 
-from kafka.protocol.admin import DescribeProducersRequest
-from kafka.protocol.consumer import OffsetForLeaderEpochRequest
-
 from mirrormaker.errors import UnsupportedRequest, WireError, raise_for
+from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.protocol.messages import DescribeProducersRequest, OffsetForLeaderEpochRequest
 
 Key = tuple[str, int]
 
-_FORBIDDEN = (29, 31)  # for the topic, for the cluster
+
+def records_ahead(position: Position) -> int:
+    """Return how many records behind the position the target already holds, where each of them is one source offset."""
+    is_plain = position.fingerprint <= 1 and len(position.cuts) == 1  # the same partition, and no message handler
+    return position.cuts[0].ahead if is_plain else 0
 
 
-def there_already(position: Position) -> int:
-    """Records behind the position that the target holds, where each source offset is one of them."""
-    plain = position.fingerprint <= 1 and len(position.cuts) == 1  # the same partition, and no message handler
-    return position.cuts[0].ahead if plain else 0
-
-
-async def lost_before(source: Cluster, position: Position, at: int) -> str:
-    """What is gone between a position and the offset where the source goes on; nothing if nothing is."""
-    first = position.offset + there_already(position)
-    if at <= first:
+async def lost_before(source: Cluster, position: Position, offset: int) -> str:
+    """Return the range that is gone between a position and the offset where the source goes on; empty if nothing is."""
+    first = position.offset + records_ahead(position)
+    if offset <= first:
         return ""
     ahead = sum(cut.ahead for cut in position.cuts) if first == position.offset else 0
-    count = at - first - min(ahead, at - first)
-    exact = not ahead and await has_a_record_for_each_offset(source, position.key)
+    count = offset - first - min(ahead, offset - first)
+    is_exact = not ahead and await has_a_record_for_each_offset(source, position.key)
     return (
-        f"{position.topic}-{position.partition}: source offsets {first} to {at - 1} were gone before they were mirrored:"
-        f" {'' if exact else 'at most '}{count} record{'' if count == 1 else 's'}"
+        f"{position.topic}-{position.partition}: source offsets {first} to {offset - 1} were gone before they were mirrored:"
+        f" {'' if is_exact else 'at most '}{count} record{'' if count == 1 else 's'}"
     )
 
 
-def cut_back(position: Position, at: int) -> str:
-    """What a source has lost after it was mirrored."""
-    last = position.offset + there_already(position)
+def truncated_after(position: Position, offset: int) -> str:
+    """Return the range that the source has lost after it was mirrored."""
+    last = position.offset + records_ahead(position)
     return (
-        f"{position.topic}-{position.partition}: source offsets {at} to {last - 1} were mirrored and are no longer what the"
-        f" source has there (truncated by an unclean election?): at most {last - at} records are on the target only"
+        f"{position.topic}-{position.partition}: source offsets {offset} to {last - 1} were mirrored and are no longer what the"
+        f" source has there (truncated by an unclean election?): at most {last - offset} records are on the target only"
     )
 
 
-async def end_of_epoch(source: Cluster, position: Position) -> int | None:
-    """Up to where the source's log agrees with what was mirrored; None where brokers cannot tell (before 2.0)."""
+async def end_of_leader_epoch(source: Cluster, position: Position) -> int | None:
+    """Return the offset up to which the source's log is what was mirrored; None where brokers cannot tell (before 2.0)."""
     if position.leader_epoch < 0:
         return None
     leader = source.leader(*position.key)
@@ -63,14 +60,14 @@ async def end_of_epoch(source: Cluster, position: Position) -> int | None:
     except UnsupportedRequest:
         return None
     found = answer.topics[0].partitions[0]
-    if found.error_code in _FORBIDDEN:  # brokers up to 2.0 tell this only to each other
-        return None
+    if found.error_code in (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED):
+        return None  # brokers up to 2.0 answer only each other
     raise_for(found.error_code)
     return int(found.end_offset) if found.end_offset >= 0 else None
 
 
 async def has_a_record_for_each_offset(source: Cluster, key: Key) -> bool:
-    """Not where compaction removes records, or where the ends of transactions take offsets; not if nobody tells."""
+    """Return False where compaction removes records, where transaction markers take offsets, or where brokers do not tell."""
     with contextlib.suppress(WireError):
         return not await _is_compacted(source, key[0]) and not await _has_transactions(source, key)
     return False
@@ -83,7 +80,7 @@ async def _is_compacted(source: Cluster, topic: str) -> bool:
 
 
 async def _has_transactions(source: Cluster, key: Key) -> bool:
-    """Brokers remember for days who wrote to a partition; those that have ended a transaction know its coordinator."""
+    """Brokers remember a partition's producers for days; a producer that has ended a transaction has a coordinator epoch."""
     leader = source.leader(*key)
     wanted = DescribeProducersRequest.TopicRequest(name=key[0], partition_indexes=[key[1]])
     answer = await source.ask(DescribeProducersRequest(topics=[wanted]), leader.leader if leader else None)

@@ -1,4 +1,4 @@
-"""Records that could not be delivered, written down before anything goes on without them."""
+"""The file of records that could not be delivered, written before the mirror goes on without them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 
 class Undelivered:
-    """JSON lines in a file that is made when the first one comes."""
+    """One JSON line per record, in a file that is created with the first one."""
 
     def __init__(self, path: str) -> None:
         self.path, self.count = Path(path), 0
 
     def write(self, topic: str, partition: int, offset: int, cause: str) -> None:
+        """Append a record's place and the cause, and wait until they are on disk."""
         with self.path.open("a", encoding="utf-8") as file:
             line = {"topic": topic, "partition": partition, "offset": offset, "cause": cause}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

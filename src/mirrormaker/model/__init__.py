@@ -1,1 +1,1 @@
-"""The rules, without input or output: positions, numbers, progress, the ledger format, who mirrors what."""
+"""The rules of mirroring, without input or output: positions, numbers, progress, ledger, assignment, placement."""

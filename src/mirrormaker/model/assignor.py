@@ -1,12 +1,12 @@
-"""Who of a group mirrors what: by weight, and moving only what must move.
+"""The group leader's assignment: partitions by streams, with as few moves as possible.
 
-The group agrees on the assignor `range`, which every client knows, so a Java MirrorMaker may sit beside us. Whoever leads the
-group decides; a Java leader splits each topic by range, ours does better with what our members tell in their subscriptions:
-how many streams they have, and what they hold.
+The group agrees on the assignor `range`, which every client knows, so a Java MirrorMaker can be a member too. The
+group's leader computes the assignment. A Java leader splits each topic by range. A leader of ours does better with what
+our members put into their subscriptions: how many streams they have, and which partitions they own.
 
-A partition moves between two of ours in two rounds. In the first its holder no longer finds it in its share, finishes it,
-commits, and joins again; in the second it belongs to nobody and is given away. So its new holder starts where the old one
-ended, and never beside it.
+A partition moves between two of our members in two rounds. In the first round its owner no longer finds it in its
+assignment, finishes it, commits, and joins again. In the second round nobody owns it, and it is assigned to its new
+owner. So the new owner starts where the old one ended, and the two never mirror it at the same time.
 """
 
 from __future__ import annotations
@@ -20,75 +20,94 @@ from dataclasses import dataclass, field, replace
 
 Key = tuple[str, int]
 
-_CARD = struct.Struct(">4sBii")  # the mark of our own members, a version, streams, the generation of what is held
-_MARK, _VERSION = b"mrrr", 1
-AGAIN = b"again"  # what a leader of ours writes into a share: whoever lost something joins again when it has let go
+# The user data of a subscription of ours: a marker, a version, streams, the generation of the owned partitions.
+_USER_DATA = struct.Struct(">4sBii")
+_MARKER, _VERSION = b"mrrr", 1
+# A leader of ours puts this into each assignment. It tells a member that lost partitions to release them and join
+# again.
+REJOIN = b"again"
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member of the group, as far as sharing is concerned."""
+    """One member of the consumer group, as the assignor sees it."""
 
     topics: frozenset[str]
-    streams: int = (
-        1  # 0: it has only just started, and gets nothing as long as there are others; -1: it has waited too long
-    )
-    held: frozenset[Key] = field(default_factory=frozenset)
-    generation: int = -1  # in which it was given what it holds
+    # 0: the streams are still starting, and the member gets nothing while others have streams. -1: they are overdue,
+    # and the member loses its partitions to the others.
+    streams: int = 1
+    owned: frozenset[Key] = field(default_factory=frozenset)
+    generation: int = -1  # the one that assigned `owned`
 
 
-def card(streams: int, generation: int) -> bytes:
-    """What our members add to their subscription."""
-    return _CARD.pack(_MARK, _VERSION, streams, generation)
+def encode_user_data(streams: int, generation: int) -> bytes:
+    """Return the user data that a member of ours adds to its subscription."""
+    return _USER_DATA.pack(_MARKER, _VERSION, streams, generation)
 
 
-def read_card(data: bytes) -> tuple[int, int]:
-    """(streams, generation): of a Java member, which is one stream and has let go of everything, (1, -1)."""
-    if len(data) < _CARD.size:
+def decode_user_data(data: bytes) -> tuple[int, int]:
+    """Return (streams, generation) from a member's user data.
+
+    A Java member counts as one stream that owns nothing: (1, -1).
+    """
+    if len(data) < _USER_DATA.size:
         return 1, -1
-    mark, _, streams, generation = _CARD.unpack_from(data)
-    return (max(-1, streams), generation) if mark == _MARK else (1, -1)
+    marker, _, streams, generation = _USER_DATA.unpack_from(data)
+    return (max(-1, streams), generation) if marker == _MARKER else (1, -1)
 
 
-def share(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, set[Key]]:
-    """What each member has from now on. What has to move between two of them is in nobody's share yet."""
-    held = _holders(members, counts)
+def assign(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, set[Key]]:
+    """Return the partitions of each member; a partition that has to move between two of them is in nobody's set yet.
+
+    `counts` are the partitions of each topic.
+    """
+    owners = _owners(members, counts)
     if not any(member.streams > 0 for member in members.values()):
         members = {name: replace(member, streams=1) for name, member in members.items()}
-    piles = {name: _Pile(member) for name, member in members.items()}
-    for key, name in held.items():
-        piles[name].add(key)
+    assignments = {name: _Assignment(member) for name, member in members.items()}
+    for key, name in owners.items():
+        assignments[name].add(key)
     for topic in sorted(counts):
-        wanting = [pile for _, pile in sorted(piles.items()) if topic in pile.topics]
+        subscribed = [assignment for _, assignment in sorted(assignments.items()) if topic in assignment.topics]
         for partition in range(counts[topic]):
-            if (topic, partition) not in held and wanting:
-                min(wanting, key=lambda pile: pile.load(1)).add((topic, partition))
-    while _move_one(list(piles.values())):
+            if (topic, partition) not in owners and subscribed:
+                min(subscribed, key=lambda assignment: assignment.load(1)).add((topic, partition))
+    while _move_one(list(assignments.values())):
         pass
-    return {name: {key for key in pile.all() if held.get(key, name) == name} for name, pile in piles.items()}
+    return {
+        name: {key for key in assignment.all() if owners.get(key, name) == name}
+        for name, assignment in assignments.items()
+    }
 
 
-def _holders(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[Key, str]:
-    """Who holds what. Of two that claim it, the one that was given it later is right; the other was away."""
+def _owners(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[Key, str]:
+    """Return the owner of each partition.
+
+    If two members claim a partition, the claim of the later generation is right: the other member was away.
+    """
     claims: dict[Key, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
-        for topic, partition in member.held:
+        for topic, partition in member.owned:
             if topic in member.topics and partition < counts.get(topic, 0):
                 claims[topic, partition].append((member.generation, name))
-    return {key: max(found)[1] for key, found in claims.items()}
+    return {key: max(claimed)[1] for key, claimed in claims.items()}
 
 
-class _Pile:
+class _Assignment:
     """One member's partitions, by topic."""
 
     def __init__(self, member: Member) -> None:
         self.topics, self.streams = member.topics, member.streams
         self.size = 0
         self.by_topic: dict[str, set[int]] = defaultdict(set)
-        self._largest: list[tuple[int, str]] = []  # a heap of (-partitions, topic), with outdated entries among them
+        # A heap of (-partitions, topic). Entries whose number has changed since stay in it, and `pick` drops them.
+        self._largest: list[tuple[int, str]] = []
 
     def load(self, more: int = 0) -> float:
-        """Partitions per stream. Without streams one takes nothing more; what it has, it keeps for a while."""
+        """Return the partitions per stream, with `more` added.
+
+        A member without streams takes nothing more; it keeps its partitions until its streams are overdue.
+        """
         if self.streams <= 0:
             return math.inf if more or (self.streams < 0 and self.size) else 0.0
         return (self.size + more) / self.streams
@@ -101,13 +120,13 @@ class _Pile:
     def all(self) -> list[Key]:
         return [(topic, partition) for topic, partitions in self.by_topic.items() for partition in partitions]
 
-    def pick(self, taker: _Pile) -> Key | None:
-        """Of the topic that the taker wants and of which we have most, the last partition."""
+    def pick(self, taker: _Assignment) -> Key | None:
+        """Remove and return a partition for `taker`: the last one of the largest topic that it is subscribed to."""
         passed_over = []
         while self._largest and (entry := heapq.heappop(self._largest)):
             left, topic = self.by_topic[entry[1]], entry[1]
             if len(left) != -entry[0]:
-                continue  # it has been more or less since
+                continue
             if left and topic in taker.topics:
                 last = max(left)
                 left.remove(last)
@@ -122,10 +141,10 @@ class _Pile:
         return (topic, last) if topic else None
 
 
-def _move_one(piles: list[_Pile]) -> bool:
-    """From the one with most per stream to the one with least, if that leaves the two closer."""
-    for giver in sorted(piles, key=_Pile.load, reverse=True):
-        for taker in sorted(piles, key=lambda pile: pile.load(1)):
+def _move_one(assignments: list[_Assignment]) -> bool:
+    """Move a partition from the member with the most per stream to the one with the least, if that evens them out."""
+    for giver in sorted(assignments, key=_Assignment.load, reverse=True):
+        for taker in sorted(assignments, key=lambda assignment: assignment.load(1)):
             if taker.load(1) >= giver.load():
                 break
             if taker is not giver and (key := giver.pick(taker)):

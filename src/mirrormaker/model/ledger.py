@@ -1,6 +1,7 @@
-"""Positions, kept in the source group's committed offsets: nothing else remembers progress.
+"""The ledger: positions in the committed offsets of the source's consumer group. Progress is stored nowhere else.
 
-An entry's metadata is the rest of the position, packed: Kafka limits it to 4096 characters, so 15 bits go into each.
+A ledger entry is one committed offset. Its metadata carries the rest of the position. Brokers limit metadata to 4096
+characters (`offset.metadata.max.bytes`), so 15 bits are packed into each character.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from mirrormaker.errors import BadFrame, LedgerError
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.protocol.codec import Reader, varint
 
-MARK = "mirrormaker/1:"
-MAX_METADATA = 4096  # offset.metadata.max.bytes; counted in characters
+PREFIX = "mirrormaker/1:"
+MAX_METADATA = 4096  # offset.metadata.max.bytes, which brokers count in characters
 _HEAD = struct.Struct(">Iqhi16s16siB")
-_FIRST_CHAR = 0x4000  # 15 bits from here on: no control characters, no surrogates
+# The 32,768 characters from here on carry 15 bits each; there are no control characters and no surrogates among them.
+_FIRST_CHAR = 0x4000
 
 
 def pack(position: Position) -> str:
-    """The metadata of a ledger entry."""
+    """Return the metadata of the ledger entry for a position."""
     cluster = position.target_cluster.encode()
     data = bytearray(
         _HEAD.pack(
@@ -39,7 +41,8 @@ def pack(position: Position) -> str:
     data += varint(len(topics))
     for topic in topics:
         data += varint(len(topic.encode())) + topic.encode() + _packed_cuts(position, topic)
-    ordered = sorted(position.cuts, key=lambda cut: cut.topic)  # as they are read back
+    # `unpack` numbers the cuts in this order.
+    ordered = sorted(position.cuts, key=lambda cut: cut.topic)
     ahead = [(number, cut.ahead) for number, cut in enumerate(ordered) if cut.ahead]
     data += varint(len(ahead)) + b"".join(varint(number) + varint(count) for number, count in ahead)
     number = int.from_bytes(b"\1" + data, "big")
@@ -47,7 +50,7 @@ def pack(position: Position) -> str:
     while number:
         number, digit = divmod(number, 1 << 15)
         chars.append(chr(_FIRST_CHAR + digit))
-    text = MARK + "".join(chars)
+    text = PREFIX + "".join(chars)
     if len(text) > MAX_METADATA:
         raise LedgerError(
             f"{position.topic}-{position.partition} spreads over {len(position.cuts)} target partitions:"
@@ -72,26 +75,29 @@ def _unpacked_cuts(reader: Reader, topic: str) -> list[Cut]:
     return cuts
 
 
-def fits(position: Position) -> None:
-    """Refuse what could not be committed once its numbers have grown."""
+def check_fits(position: Position) -> None:
+    """Raise LedgerError if the position could not be committed any more once its numbers have grown."""
     pack(replace(position, cuts=tuple(Cut(c.partition, 2**31 - 1, c.offset + 2**40, c.topic) for c in position.cuts)))
 
 
 def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position | None:
-    """The position in a ledger entry, or None where the metadata is not ours (a Java MirrorMaker's, or a reset by hand)."""
+    """Return the position in a ledger entry.
+
+    None means that the metadata is not ours: a Java MirrorMaker has committed the offset, or someone has reset it.
+    """
     if not metadata.startswith("mirrormaker/"):
         return None
-    if not metadata.startswith(MARK):
+    if not metadata.startswith(PREFIX):
         raise LedgerError(
-            f"the committed offset of {topic}-{partition} was written by a newer mirrormaker ({metadata.split(':')[0]});"
-            " run that version"
+            f"the committed offset of {topic}-{partition} was written by a newer mirrormaker"
+            f" ({metadata.split(':')[0]}); run that version"
         )
     try:
-        return _unpacked(topic, partition, offset, metadata[len(MARK) :])
+        return _unpacked(topic, partition, offset, metadata[len(PREFIX) :])
     except (struct.error, OverflowError, ValueError, IndexError, BadFrame) as error:
         raise LedgerError(
-            f"the committed offset of {topic}-{partition} carries damaged metadata; set it by hand (kafka-consumer-groups"
-            " --reset-offsets) to go on from there"
+            f"the committed offset of {topic}-{partition} has damaged metadata; set the offset by hand"
+            " (kafka-consumer-groups --reset-offsets) to go on from there"
         ) from error
 
 
@@ -105,7 +111,8 @@ def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
     reader.at = _HEAD.size
     cluster = bytes(reader.slice(size)).decode()
     cuts = _unpacked_cuts(reader, "")
-    for _ in range(reader.varint() if reader.at < len(data) else 0):  # the first release knew no other topics
+    # The first release wrote neither cuts of other topics nor records ahead: its entries end before them.
+    for _ in range(reader.varint() if reader.at < len(data) else 0):
         cuts += _unpacked_cuts(reader, bytes(reader.slice(reader.varint())).decode())
     for _ in range(reader.varint() if reader.at < len(data) else 0):
         number, ahead = reader.varint(), reader.varint()
@@ -130,9 +137,9 @@ def _id(data: bytes) -> str:
 
 
 def rows(positions: Iterable[Position]) -> dict[str, list[tuple[int, int, int, str]]]:
-    """Positions as a commit wants them: per topic (partition, offset, leader epoch, metadata)."""
-    found: dict[str, list[tuple[int, int, int, str]]] = {}
+    """Return positions as rows of an OffsetCommit request: by topic, (partition, offset, leader epoch, metadata)."""
+    by_topic: dict[str, list[tuple[int, int, int, str]]] = {}
     for position in positions:
         row = (position.partition, position.offset, position.leader_epoch, pack(position))
-        found.setdefault(position.topic, []).append(row)
-    return found
+        by_topic.setdefault(position.topic, []).append(row)
+    return by_topic

@@ -1,18 +1,18 @@
-"""Numbers: what makes each record arrive once, whoever sends it and however often.
+"""Sequence numbers: how each record arrives once, whoever sends it and however often.
 
-A target leader appends a batch only if its first sequence number is the next one of (identity, partition). All who ever mirror
-a source partition share its identity, and give the n-th record after a ledger entry the same number. So a second sender's
-batches are refused or recognised, and the target's own log says how far anyone got. Three things would break that, and
-`Channel` refuses all three:
+The leader of a target partition appends a batch only if its first sequence number is the next one of (producer
+identity, partition). Every process that ever mirrors a source partition uses the same identity for it, and gives the
+n-th record after a ledger entry the same number. So the broker refuses or recognises the batches of a second sender,
+and the target's own log says how far any sender got. Three things would break this, and `Channel` prevents all three:
 
-- A leader that does not know the identity accepts *any* first number. So nothing is sent behind a batch that is not yet
-  acknowledged until the leader is known to know us, nor behind records so old that it may forget us.
-- A failed batch with a later one already appended is a hole that no later answer shows. So after any error nothing more is
-  sent; all answers are awaited, and the target's log is read again.
-- One number for two different records. So acknowledged offsets must grow with the numbers, and what the log shows of us must
-  be contiguous.
+- A leader that does not know the identity accepts *any* first number. Therefore only one batch is in flight until the
+  leader has acknowledged one, and wherever the records are so old that the leader may forget the identity.
+- If a batch fails and a later one was appended, the log has a hole that no later answer shows. Therefore nothing more
+  is sent after an error: all answers are awaited, and the target's log is read again.
+- Two different records could get the same number. Therefore acknowledged offsets must grow with the numbers, and the
+  batches under our identity in the log must be contiguous.
 
-No input or output here: the same class runs against real brokers and against a simulated log in the tests.
+This module does no input or output: the same class runs against real brokers, and against a simulated log in the tests.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import NamedTuple
 
 from mirrormaker.errors import NumbersBroken
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
-SEQUENCES = 1 << 31
-MAX_IN_FLIGHT = 5  # what a broker remembers of each producer to recognise duplicates
+# A broker remembers the last five batches of each producer, to recognise duplicates.
+MAX_IN_FLIGHT = 5
 
 
-class Seen(NamedTuple):
-    """A batch on the target, as far as numbers are concerned."""
+class LoggedBatch(NamedTuple):
+    """The numbers of one batch in the target's log."""
 
     base_offset: int
     last_offset: int
@@ -40,99 +41,110 @@ class Seen(NamedTuple):
 
 
 class Channel:
-    """The numbers of one identity on one target partition."""
+    """The sequence numbers of one identity on one target partition."""
 
     def __init__(self, identity: Identity, cut: Cut) -> None:
+        """Start at `cut`, with nothing known of the target: `resume` must come before the first batch."""
         self.identity = identity
         self.partition, self.topic = cut.partition, cut.topic
-        self.sequence = cut.sequence  # of the next record that has not been acknowledged
-        self.offset = cut.offset  # everything of ours that is not acknowledged lies at or behind it
-        self.known = False  # an acknowledgement since the last trouble: the leader knows the identity
-        self.in_trouble = True  # until the log has been read
-        self._under_way: deque[tuple[int, int]] = deque()  # (first number, count)
+        # The number of the next record that is not acknowledged yet.
+        self.sequence = cut.sequence
+        # Every record of ours that is not acknowledged yet lies at this target offset or behind it.
+        self.offset = cut.offset
+        # True once the leader has acknowledged a batch since the log was read.
+        self.leader_knows_us = False
+        # True until the target's log has been read: before that, nothing may be sent.
+        self.must_read_log = True
+        self._in_flight: deque[tuple[int, int]] = deque()  # (first number, count)
         self._next = cut.sequence
 
     @property
     def in_flight(self) -> int:
-        return len(self._under_way)
+        """Return how many batches are sent and not answered."""
+        return len(self._in_flight)
 
     @property
     def cut(self) -> Cut:
+        """Return the cut right behind the last acknowledged record."""
         return Cut(self.partition, self.sequence, self.offset, self.topic)
 
     def may_send(self, old: bool, limit: int = MAX_IN_FLIGHT) -> bool:
-        """May another batch go out now? `old`: its records are of an age at which a broker forgets who wrote them."""
-        if self.in_trouble:
+        """Return True if another batch may be sent now.
+
+        `old`: its records are so old that a broker may forget which producer wrote them.
+        """
+        if self.must_read_log:
             return False
-        many = self.known and not old and self.identity.is_numbered
-        return len(self._under_way) < (limit if many else 1)
+        many = self.leader_knows_us and not old and self.identity.is_numbered
+        return len(self._in_flight) < (limit if many else 1)
 
     def number(self, count: int) -> int:
-        """The first number of a batch of `count` records that goes out now."""
+        """Return the first number of a batch of `count` records, which counts as sent from now on."""
         sequence = self._next
         self._next = (sequence + count) % SEQUENCES
-        self._under_way.append((sequence, count))
+        self._in_flight.append((sequence, count))
         return sequence
 
     def acknowledged(self, base_offset: int) -> None:
-        """The oldest batch under way is on all replicas, at this offset."""
-        sequence, count = self._under_way.popleft()
-        if self.in_trouble:
-            return  # a later batch than the failed one: the log will tell
+        """Count the oldest batch in flight as appended at `base_offset`, on all in-sync replicas."""
+        sequence, count = self._in_flight.popleft()
+        if self.must_read_log:
+            return  # an earlier batch failed: only the log can tell where this one is
         if base_offset >= 0:
-            if base_offset < self.offset and self.identity.is_numbered:  # others may only have lost some
-                self.in_trouble = True
+            # A smaller offset is no contradiction without producer ids: such a target may only have lost records.
+            if base_offset < self.offset and self.identity.is_numbered:
+                self.must_read_log = True
                 raise NumbersBroken(
-                    f"number {sequence} was acknowledged at offset {base_offset}, before what precedes it ({self.offset}):"
-                    f" another writer uses producer id {self.identity.producer_id}"
+                    f"sequence number {sequence} was acknowledged at offset {base_offset}, before the records that precede it"
+                    f" (they end at {self.offset}): another writer uses producer id {self.identity.producer_id}"
                 )
             self.offset = base_offset + count
         self.sequence = (sequence + count) % SEQUENCES
-        self.known = True
+        self.leader_knows_us = True
 
     def failed(self) -> None:
-        """The oldest batch under way was refused, or its fate is unknown."""
-        if self._under_way:
-            self._under_way.popleft()
-        self.trouble()
+        """Count the oldest batch in flight as refused, or as of unknown outcome."""
+        if self._in_flight:
+            self._in_flight.popleft()
+        self.stop_until_log_read()
 
-    def trouble(self) -> None:
-        """Stop sending until the log has been read."""
-        self.in_trouble = True
-        self.known = False
+    def stop_until_log_read(self) -> None:
+        """Send nothing more until `resume` was called with the target's log."""
+        self.must_read_log = True
+        self.leader_knows_us = False
 
     def abandon(self) -> None:
-        """The connection is gone: nothing under way will be answered."""
-        self._under_way.clear()
-        self.trouble()
+        """Forget all batches in flight: their connection is lost, so no answer will come."""
+        self._in_flight.clear()
+        self.stop_until_log_read()
 
-    def resume(self, log: Iterable[Seen], *, beheaded: bool = False) -> int:
-        """Read the target's log from `offset` to its end; return how many records after the cut are there already.
+    def resume(self, log: Iterable[LoggedBatch], *, log_start_passed: bool = False) -> int:
+        """Take in the target's log from `offset` to its end; return how many records behind the cut it holds already.
 
-        `beheaded`: retention has removed the log's beginning up to beyond `offset`, and with it perhaps records of ours; the
-        first number that is left then proves those before it.
+        `log_start_passed`: the log start offset lies behind `offset`, so retention may have deleted records of ours.
+        The first number that is left then proves that all before it were there.
         """
-        assert not self._under_way, "answers are still awaited"
+        assert not self._in_flight, "answers are still awaited"
         sequence = self.sequence
         offset = self.offset
         for batch in log:
             if batch.identity != self.identity:
                 continue
-            if batch.base_sequence != sequence and not beheaded:
+            if batch.base_sequence != sequence and not log_start_passed:
                 raise NumbersBroken(
-                    f"the target holds number {batch.base_sequence} of producer id {self.identity.producer_id} at offset"
-                    f" {batch.base_offset} where {sequence} comes next"
+                    f"the target holds sequence number {batch.base_sequence} of producer id {self.identity.producer_id}"
+                    f" at offset {batch.base_offset} where {sequence} comes next"
                 )
-            beheaded = False
+            log_start_passed = False
             sequence = (batch.last_sequence + 1) % SEQUENCES
             offset = batch.last_offset + 1
         present = (sequence - self.sequence) % SEQUENCES
         if present >= SEQUENCES // 2:
             raise NumbersBroken(
-                f"the target stands at number {sequence}, behind {self.sequence} which it had acknowledged"
+                f"the target's log ends before sequence number {sequence}, but all before {self.sequence} was acknowledged"
             )
         self.offset = offset
         self.sequence = self._next = sequence
-        self.in_trouble = False
-        self.known = False
+        self.must_read_log = False
+        self.leader_knows_us = False
         return present

@@ -1,4 +1,4 @@
-"""Which stream mirrors which partition: by measured load, moving as little as possible."""
+"""Which stream of this process mirrors which partition: by measured load, with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 Key = tuple[str, int]
 
-_TOLERATED = 0.25  # of the mean load: below that, a move costs more than it brings
+# A fraction of the mean load: evening out a smaller difference costs more than it brings.
+_TOLERATED = 0.25
 
 
-def spread(
-    partitions: Iterable[Key], streams: Sequence[int], loads: Mapping[Key, float], now: Mapping[Key, int]
+def place(
+    partitions: Iterable[Key], streams: Sequence[int], loads: Mapping[Key, float], current: Mapping[Key, int]
 ) -> dict[Key, int]:
-    """Give each partition that has no stream yet to the one with the least to do."""
-    plan = {key: now[key] for key in now}
+    """Return a stream for every partition: the current one, or for a new partition the stream with the least load."""
+    plan = {key: current[key] for key in current}
     new = sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key))
     for key in new:
         plan[key] = min(streams, key=lambda s: (_load(plan, loads, s), _count(plan, s), s))
@@ -21,7 +22,10 @@ def spread(
 
 
 def moves(plan: Mapping[Key, int], streams: Sequence[int], loads: Mapping[Key, float]) -> dict[Key, int]:
-    """What to move now, and where: one partition at a time evens out any imbalance within a few rounds."""
+    """Return the partition to move now and its new stream, or nothing.
+
+    One partition at a time is enough: repeated calls even out any imbalance.
+    """
     if len(streams) < 2 or not plan:
         return {}
     totals = {s: _load(plan, loads, s) for s in streams}
@@ -30,7 +34,7 @@ def moves(plan: Mapping[Key, int], streams: Sequence[int], loads: Mapping[Key, f
     mean = sum(totals.values()) / len(streams)
     if mean <= 0 or gap <= 2 * _TOLERATED * mean:
         return {}
-    # Moving a partition of load w changes the gap by 2 w; only one that makes it smaller is worth it.
+    # Moving a partition of load w changes the gap by 2 w, so only a load below the gap makes it smaller.
     candidates = [
         (abs(gap / 2 - loads.get(key, 0.0)), key)
         for key, s in plan.items()

@@ -1,4 +1,7 @@
-"""How far one source partition is mirrored, and under which identity: the value that goes into a stream and comes out advanced."""
+"""The position of one source partition: how far it is mirrored, and under which producer identity.
+
+A stream gets a position, and reports it again and again as it advances.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,20 @@ from typing import Any, NamedTuple
 
 from mirrormaker.wire.records.batch import SEQUENCES
 
-Place = tuple[str, int]  # a target partition: topic ("" for the source topic's name) and number
+# A target partition: its topic ("" for the name of the source topic) and its number.
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A producer id and epoch of the target cluster, used for one source partition alone."""
+    """A producer id and producer epoch of the target cluster, used for one source partition alone."""
 
     producer_id: int
     epoch: int
 
     @property
     def is_numbered(self) -> bool:
-        """Does the target know identities (Kafka 0.11 on)? Otherwise it cannot tell what it has already."""
+        """Return True if the target knows producer ids (Kafka 0.11 and later), so that it recognises duplicates."""
         return self.producer_id >= 0
 
 
@@ -28,22 +32,25 @@ UNNUMBERED = Identity(-1, 0)
 
 
 class Cut(NamedTuple):
-    """Where one target partition stands: the next sequence number, and the offset from which it would be found."""
+    """The state of one target partition: the next sequence number, and the target offset from which to look for it."""
 
     partition: int
     sequence: int
     offset: int
-    topic: str = ""  # where a message handler sends to; empty: the topic's own name
-    ahead: int = 0  # records behind the position that are there already, before `sequence` and `offset`
+    # The topic that a message handler sends to; empty: the name of the source topic.
+    topic: str = ""
+    # Records from behind the position that the target holds already; they lie before `sequence` and `offset`.
+    ahead: int = 0
 
     @property
     def place(self) -> Place:
+        """Return the target partition."""
         return self.topic, self.partition
 
 
 @dataclass(frozen=True)
 class Position:
-    """Everything before `offset` is on the target; `cuts` say where each target partition stood at that moment."""
+    """Everything before `offset` is on the target; `cuts` are the states of the target partitions at that moment."""
 
     topic: str
     partition: int
@@ -55,31 +62,39 @@ class Position:
     target_topic_id: str
     target_partitions: int
     cuts: tuple[Cut, ...]
-    fingerprint: int = 0  # of what decides the numbering: changed settings must not reuse numbers
-    by_key: bool = False  # records go where their key says; otherwise to the partition of the same number
+    # A checksum of the settings that decide which record gets which number: if they change, numbers must not be used
+    # again.
+    fingerprint: int = 0
+    # True: a record's key decides its target partition. False: the number of the source partition does.
+    by_key: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
+        """Return the source partition."""
         return self.topic, self.partition
 
     def cut(self, partition: int, topic: str = "") -> Cut:
-        """The target partition's place; one that nothing was sent to yet starts at number 0."""
+        """Return the cut of a target partition; one that nothing was sent to yet starts at number 0."""
         for cut in self.cuts:
             if cut.place == (topic, partition):
                 return cut
         return Cut(partition, 0, 0, topic)
 
     def advanced(self, offset: int, leader_epoch: int, moved: Iterable[Cut]) -> Position:
-        """The same partition further on: some target partitions have moved."""
+        """Return the position at a later offset; `moved` are the cuts that changed."""
         cuts = {cut.place: cut for cut in self.cuts} | {cut.place: cut for cut in moved}
         return replace(self, offset=offset, leader_epoch=leader_epoch, cuts=tuple(cuts.values()))
 
     def records_since(self, before: Position) -> int:
-        """Records of one identity that came to the target in between, whoever has heard of it: each has its own number."""
+        """Return how many records the target got since an earlier position of the same identity.
+
+        Every record has its own number, so this also counts records whose acknowledgement nobody heard.
+        """
         then = {cut.place: cut.sequence for cut in before.cuts}
         return sum((cut.sequence - then.get(cut.place, 0)) % SEQUENCES for cut in self.cuts)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the position as JSON values."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "identity": [self.identity.producer_id, self.identity.epoch],
@@ -88,6 +103,7 @@ class Position:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Position:
+        """Return the position that `to_json` has written."""
         return cls(
             **{name: data[name] for name in _PLAIN},
             identity=Identity(*data["identity"]),

@@ -1,11 +1,12 @@
-"""How far a source partition is mirrored, as one cut that is true for all its target partitions at once.
+"""How far a source partition is mirrored, as one cut that holds for all of its target partitions at the same time.
 
-What is fetched goes on in units: a range of source offsets, and the batches that it became, perhaps for many target partitions.
-Acknowledgements come in any order; a unit counts when all of its own are in and all before it counts. Then the offset behind it
-and the numbers that its batches ended with belong together, and only such a pair is ever reported. So whoever goes on from there
-gives every record the number that it had.
+Fetched records travel in units: a unit is a range of source offsets, and the batches that it became, perhaps for many
+target partitions. Acknowledgements come in any order. A unit counts as mirrored when all of its batches are
+acknowledged and all units before it count. At that moment the offset behind the unit and the numbers that its batches
+ended with belong together, and only such pairs are ever reported. So a successor that goes on from a reported position
+gives every record the number that it had before.
 
-No input or output here: the same class runs in streams and against a simulated target in the tests.
+This module does no input or output: the same class runs in streams, and against a simulated target in the tests.
 """
 
 from __future__ import annotations
@@ -16,53 +17,59 @@ from mirrormaker.model.position import Cut, Place, Position
 
 
 class Unit:
-    """A range of source offsets on its way."""
+    """A range of source offsets on its way to the target."""
 
-    __slots__ = ("begun", "counts", "cuts", "end", "epoch", "left", "single")
+    __slots__ = ("begun", "counts", "cuts", "end", "epoch", "pending", "single")
 
-    def __init__(self, end: int, epoch: int, left: int = 0) -> None:
-        self.end, self.epoch = end, epoch  # where the source stands behind it
-        self.left = left  # batches that are not yet acknowledged
-        self.begun = False  # one of them has been sent
-        self.single = False  # all of them come from one record
+    def __init__(self, end: int, epoch: int, pending: int = 0) -> None:
+        """`end` and `epoch` are the source offset behind the unit, and the leader epoch of the record before it."""
+        self.end, self.epoch = end, epoch
+        self.pending = pending  # batches that are not acknowledged yet
+        self.begun = False  # True once one of its batches was sent
+        self.single = False  # True if the whole unit comes from one source record
         self.cuts: dict[Place, Cut] = {}
-        self.counts: dict[Place, int] = {}  # records of it, where it goes to several places
+        # Records of the unit by target partition; empty if the batch was forwarded unchanged.
+        self.counts: dict[Place, int] = {}
 
 
 class Progress:
+    """The units of one source partition that are on their way, and the position that all before them add up to."""
+
     def __init__(self, position: Position) -> None:
+        """Start at a position, with nothing on its way."""
         self.offset, self.epoch = position.offset, position.leader_epoch
         self.cuts = {cut.place: cut for cut in position.cuts}
         self.units: deque[Unit] = deque()
 
     def add(self, unit: Unit) -> None:
+        """Append a unit, which follows all earlier ones at the source."""
         self.units.append(unit)
-        if not unit.left:
+        if not unit.pending:
             self._advance()
 
     def acknowledged(self, unit: Unit, cut: Cut) -> None:
-        """One of the unit's batches is on the target; the cut is behind it."""
+        """Count one of the unit's batches as appended; `cut` lies right behind it."""
         unit.cuts[cut.topic, cut.partition] = cut
-        unit.left -= 1
-        if not unit.left:
+        unit.pending -= 1
+        if not unit.pending:
             self._advance()
 
     def pass_over(self, end: int, epoch: int) -> None:
-        """Nothing to send for these offsets: they count as soon as all before them does."""
+        """Count offsets up to `end` that have nothing to send, as soon as all before them count."""
         if self.units:
             last = self.units[-1]
             last.end, last.epoch = end, epoch
         else:
             self.offset, self.epoch = end, epoch
 
-    def begun(self) -> set[Unit]:
-        """The units up to the last one of which something has been sent: to let go in order, all of them must be through."""
+    def begun_units(self) -> set[Unit]:
+        """Return the units up to the last one of which a batch was sent; a clean release has to finish all of them."""
         last = max((number for number, unit in enumerate(self.units) if unit.begun), default=-1)
         return {unit for number, unit in enumerate(self.units) if number <= last}
 
     def _advance(self) -> None:
         units = self.units
-        while units and not units[0].left:
+        while units and not units[0].pending:
             unit = units.popleft()
             self.cuts.update(unit.cuts)
             self.offset, self.epoch = unit.end, unit.epoch

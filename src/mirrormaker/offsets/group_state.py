@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka.protocol.admin import DescribeGroupsRequest
-from kafka.protocol.consumer import ConsumerProtocolAssignment
-
-from mirrormaker.errors import BrokerError, ClusterError, UnsupportedRequest
+from mirrormaker.errors import BadFrame, BrokerError, ClusterError, UnsupportedRequest
 from mirrormaker.kafka_errors import COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, error_code
 from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.offsets.group_lag import Key
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
+from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, decode_assignment
 from mirrormaker.wire.transport.connection import Connection
 
 _PATIENCE = 30.0  # seconds: a cluster's first group waits until the offsets topic is created, which takes a few
@@ -116,7 +113,7 @@ def assigned(data: bytes) -> list[Key]:
     if not data:
         return []
     try:
-        assignment = ConsumerProtocolAssignment.decode(data)
-    except (ValueError, struct.error):
+        assignment = decode_assignment(data)
+    except BadFrame:
         return []
     return [(t.topic, p) for t in assignment.assigned_partitions or () for p in t.partitions or ()]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mirrormaker.console.display import count, duration
 from mirrormaker.offsets.group_lag import GroupLag, Pace, Paces, Row
-from mirrormaker.wire.client.cluster import address
+from mirrormaker.wire.transport.host_port import join_host_port
 
 _TITLES = ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner")
 _LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
@@ -71,7 +71,7 @@ def as_json(standing: GroupLag, paces: Paces | None, broker_info: bool) -> dict[
         found |= _pace_json(paces.of(*((row.topic, row.partition) for row in standing.rows)), standing.lag)
     found["partitions"] = [_row_json(row, paces) for row in standing.rows]
     if broker_info:
-        found["brokers"] = {str(node): address(*place) for node, place in standing.brokers.items()}
+        found["brokers"] = {str(node): join_host_port(*place) for node, place in standing.brokers.items()}
     if standing.failures:
         found["failures"] = list(standing.failures)
     return found
@@ -113,7 +113,7 @@ def _moving_cells(standing: GroupLag, row: Row, paces: Paces) -> tuple[str, ...]
 def _brokers(standing: GroupLag) -> Iterator[str]:
     yield "BROKER INFO"
     for node, place in standing.brokers.items():
-        yield f"{node} -> {address(*place)}"
+        yield f"{node} -> {join_host_port(*place)}"
 
 
 def _no_leader(row: Row) -> str:

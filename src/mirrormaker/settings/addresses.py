@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 
 from mirrormaker.errors import SettingError
+from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 
-_HOST = r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s:/\[\]]+))"
-_BROKER = re.compile(rf"(?:[A-Za-z_]+://)?{_HOST}:(\d{{1,5}})")
-_BROKER_WITH_ID = re.compile(rf"(?:\d+:)?{_HOST}:(\d{{1,5}})")  # Kafka 0.7: 0:host:9092
-_SERVER = re.compile(rf"{_HOST}(?::(\d{{1,5}}))?")
-_ZOOKEEPER_PORT = "2181"
+_PROTOCOL = re.compile(r"[A-Za-z_]+://")
+_BROKER_ID = re.compile(r"\d+:(?=.*:)")  # Kafka 0.7: 0:host:9092
+_ZOOKEEPER_PORT = 2181
 
 
 def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
     """Parse `host:port,host:port`; `where` and `key` name the place in errors."""
-    form = _BROKER_WITH_ID if key.endswith("broker.list") else _BROKER
+    prefix = _BROKER_ID if key.endswith("broker.list") else _PROTOCOL
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
-        match = form.fullmatch(part)
-        if match is None or not 0 < int(match[3]) < 65536:
+        match = prefix.match(part)
+        address = split_host_port(part[match.end() :] if match else part)
+        if address is None:
             raise _no_address(part, text, where, key)
-        found.append((match[1] or match[2], int(match[3])))
+        found.append(address)
     if not found:
         raise SettingError(f"{where}: {key} names no broker; write {key}=host:9092")
     return tuple(dict.fromkeys(found))
@@ -38,11 +38,10 @@ def connect_string(text: str, where: str, key: str) -> str:
         )
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):
-        match = _SERVER.fullmatch(part)
-        if match is None or re.fullmatch(r".*-\d{4,5}", part) or not 0 < int(match[3] or _ZOOKEEPER_PORT) < 65536:
+        server = split_host_port(part, _ZOOKEEPER_PORT)
+        if server is None or re.fullmatch(r".*-\d{4,5}", part):
             raise _no_address(part, text, where, key)
-        host = f"[{match[1]}]" if match[1] else match[2]
-        found.append(f"{host}:{match[3] or _ZOOKEEPER_PORT}")
+        found.append(join_host_port(*server))
     if not found:
         raise SettingError(f"{where}: {key} names no server; write {key}=host:2181")
     path = path.rstrip("/").strip()

@@ -14,7 +14,7 @@ from mirrormaker.settings import jaas
 from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.property_file import File
 from mirrormaker.wire.auth.kerberos import gssapi_library
-from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl
+from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
 
 # As in Kafka's own scripts, and in those of the Hadoop distribution.
 _VARIABLES = ("KAFKA_OPTS", "KAFKA_CLIENT_KERBEROS_PARAMS")
@@ -215,7 +215,7 @@ def _keytab(entry: jaas.Entry) -> tuple[bytes, str]:
     return data, principal
 
 
-def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> Client:
+def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> OAuthClient:
     url = file.required(_URL, "https://login.example.com/oauth2/token")
     if urlsplit(url).scheme not in ("http", "https"):
         raise SettingError(f"{file.where(_URL)}: {_URL}={url}: this must begin with https:// (or http://)")
@@ -224,7 +224,7 @@ def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> Client:
             f"{file.where(_URL)}: {_URL}: no password belongs into an address: use clientId and clientSecret"
         )
     new = "sasl.oauthbearer.client.credentials.client"
-    return Client(
+    return OAuthClient(
         token_url=url,
         id=file.text(f"{new}.id") or _option(entry, "clientId"),
         secret=file.text(f"{new}.secret") or _option(entry, "clientSecret"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -209,6 +209,8 @@ class RunOptions:
     abort_on_send_failure: bool = True
     undelivered_file: str | None = None
     message_handler: tuple[str, str | None] | None = None  # and its arguments
+    # A handler that is an object of the calling program; `message_handler` then only names it.
+    handler_object: Callable[[Any], Any] | None = None
     rebalance_listener: tuple[str, str | None] | None = None
     streams_given: bool = False
     log_format: str = "text"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +42,14 @@ class Properties(dict[str, Property]):
     def where(self, key: str) -> str:
         """The place to name in an error."""
         return f"{self.path}, line {self[key].line}" if key in self else self.path
+
+
+def load(settings: str | os.PathLike[str] | Mapping[str, str], name: str) -> Properties:
+    """Return settings that a program gives: a file's path, or a mapping, which errors call `name`."""
+    if not isinstance(settings, Mapping):
+        return read(os.fspath(settings), name)
+    lines = [Property(str(key), str(value), line) for line, (key, value) in enumerate(settings.items(), 1)]
+    return Properties(name, lines)
 
 
 def read(path: str, option: str) -> Properties:

@@ -13,7 +13,7 @@ from mirrormaker.settings.property_file import File
 from mirrormaker.wire.credentials import Security, Tls
 
 if TYPE_CHECKING:
-    from mirrormaker.wire.auth.keystores import Secret
+    from mirrormaker.wire.auth.keystores import PrivateKey
 
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
@@ -45,50 +45,50 @@ def idle_security(file: File) -> list[str]:
 def _tls(file: File) -> Tls:
     """What cannot work is said now, with the file's name."""
     from mirrormaker.errors import StoreError, TlsFailed
-    from mirrormaker.wire.auth.keystores import pem
-    from mirrormaker.wire.transport.tls import context
+    from mirrormaker.wire.auth.keystores import to_pem
+    from mirrormaker.wire.transport.tls import ssl_context
 
     own, trust = _secret(file), _trusted(file)
     try:
         found = replace(
             _identity(own) if own else Tls(),
-            trust=pem("CERTIFICATE", trust),
+            trust=to_pem("CERTIFICATE", trust),
             checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
             protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
             ciphers=file.value("ssl.cipher.suites") or (),
         )
-        context(found)
+        ssl_context(found)
     except (TlsFailed, StoreError) as error:
         raise SettingError(f"{file.properties.path}: TLS does not work with these ssl settings: {error}") from error
     return found
 
 
-def _identity(own: Secret) -> Tls:
-    from mirrormaker.wire.auth.keystores import encrypted, pem, subject
+def _identity(own: PrivateKey) -> Tls:
+    from mirrormaker.wire.auth.keystores import encrypt_private_key, subject_of, to_pem
 
     password = secrets.token_urlsafe()
     return Tls(
-        chain=pem("CERTIFICATE", own.chain),
-        key=encrypted(own.key, password),
+        chain=to_pem("CERTIFICATE", own.chain),
+        key=encrypt_private_key(own.key, password),
         password=password,
-        subject=subject(own.chain[0]),
+        subject=subject_of(own.chain[0]),
     )
 
 
 def _trusted(file: File) -> list[bytes]:
     from mirrormaker.errors import StoreError
-    from mirrormaker.wire.auth.keystores import trusted
+    from mirrormaker.wire.auth.keystores import load_trusted_certificates
 
     data, name = _content(file, _TRUST, "certificates")
     try:
-        return trusted(data, file.text(f"{_TRUST}.password")) if name else []
+        return load_trusted_certificates(data, file.text(f"{_TRUST}.password")) if name else []
     except StoreError as error:
         raise _refused(file, name, error, f"{_TRUST}.password") from None
 
 
-def _secret(file: File) -> Secret | None:
+def _secret(file: File) -> PrivateKey | None:
     from mirrormaker.errors import StoreError
-    from mirrormaker.wire.auth.keystores import secret, secret_of_pem
+    from mirrormaker.wire.auth.keystores import load_pem_private_key, load_private_key
 
     data, name = _content(file, _KEY, "key")
     if not name:
@@ -97,8 +97,8 @@ def _secret(file: File) -> Secret | None:
     try:
         if name.endswith("key"):
             chain = file.required(f"{_KEY}.certificate.chain", "-----BEGIN CERTIFICATE-----…")
-            return secret_of_pem(data, chain.encode("latin-1"), passwords[1])
-        return secret(data, *passwords)
+            return load_pem_private_key(data, chain.encode("latin-1"), passwords[1])
+        return load_private_key(data, *passwords)
     except StoreError as error:
         raise _refused(file, name, error, f"{_KEY}.password, ssl.key.password") from None
 

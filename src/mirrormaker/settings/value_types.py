@@ -9,6 +9,7 @@ from typing import Any
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.addresses import addresses, connect_string
+from mirrormaker.wire.transport.host_port import join_host_port
 
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 # As documents print them; Java itself never read them from a file.
@@ -88,7 +89,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _show_brokers(pairs: tuple[tuple[str, int], ...]) -> str:
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
+    return ",".join(join_host_port(host, port) for host, port in pairs)
 
 
 TEXT = Kind("text", lambda text, _where, _key: text, unit="text")

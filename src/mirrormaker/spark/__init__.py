@@ -1,1 +1,1 @@
-"""Starting Spark, and the Spark job that copies."""
+"""Starting Spark, and the Spark job whose tasks are the streams."""

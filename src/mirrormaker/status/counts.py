@@ -1,23 +1,24 @@
-"""What streams have reported, added up for as long as the process lives: counts never go back, whoever has a partition now."""
+"""Figures that streams have reported, added up for as long as the process lives: counts never go back."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from mirrormaker.control.control_messages import CounterReport, Report
 from mirrormaker.status.latency import quantiles
 from mirrormaker.worker.counters import CLASSES
 
 Key = tuple[str, int]
 
-_PACE_OVER = 5.0  # seconds: a pace is that of the last 5 to 10
-_LATENCY_OVER = 30.0  # seconds: latencies and lanes are those of the last 30 to 60
+_PACE_OVER = 5.0  # seconds: a pace covers the last 5 to 10
+_LATENCY_OVER = 30.0  # seconds: latencies and lanes cover the last 30 to 60
 
 
 class Figures(NamedTuple):
-    """What was counted up to one moment: a copy that another thread may read."""
+    """The counts at one moment: a copy that another thread may read."""
 
     records: int
     bytes: int
@@ -30,7 +31,7 @@ class Figures(NamedTuple):
 
 
 class Counted:
-    """One partition, or all of them."""
+    """The counts of one partition, or of all partitions together."""
 
     __slots__ = ("_lately", "_paces", "as_is", "bytes", "late", "late_ms", "records", "resumes", "retries", "unpacked")
 
@@ -38,36 +39,39 @@ class Counted:
         self.records = self.bytes = self.as_is = self.unpacked = self.retries = self.resumes = 0
         self.late = [0] * CLASSES
         self.late_ms = 0
-        self._paces = [(time.monotonic(), 0, 0)] * 2  # when, and the records and bytes of then
-        self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2  # when, and the batches and latencies of then
+        self._paces = [(time.monotonic(), 0, 0)] * 2  # (time, records, bytes)
+        # (time, forwarded batches, repacked batches, latencies)
+        self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2
 
-    def add(self, records: int, size: int, counters: dict[str, Any] | None) -> None:
+    def add(self, records: int, size: int, counters: CounterReport | None) -> None:
+        """Add what is new in a stream's report."""
         self.records += records
         self.bytes += size
         if counters is not None:
-            self.as_is += counters["lanes"][0]
-            self.unpacked += counters["lanes"][1]
-            self.retries += counters["retries"]
-            self.resumes += counters["resumes"]
-            self.late_ms += counters["late_ms"]
-            for at, count in counters["late"]:
+            self.as_is += counters.batches_forwarded
+            self.unpacked += counters.batches_repacked
+            self.retries += counters.retries
+            self.resumes += counters.resumes
+            self.late_ms += counters.latency_ms
+            for at, count in counters.latency_counts:
                 self.late[at] += count
 
     def turn(self, now: float) -> None:
-        """Now and then: remember where it stands, so that it can be said what came since."""
+        """Remember the present counts now and then, so that paces can be computed from them."""
         if now - self._paces[1][0] >= _PACE_OVER:
             self._paces = [self._paces[1], (now, self.records, self.bytes)]
         if now - self._lately[1][0] >= _LATENCY_OVER:
             self._lately = [self._lately[1], (now, self.as_is, self.unpacked, tuple(self.late))]
 
     def pace(self, now: float) -> tuple[float, float]:
-        """Records and bytes per second."""
+        """Return records and bytes per second."""
         since, records, size = self._paces[0]
         seconds = max(1.0, now - since)
         return (self.records - records) / seconds, (self.bytes - size) / seconds
 
     @property
     def figures(self) -> Figures:
+        """A copy of all counts."""
         return Figures(
             self.records,
             self.bytes,
@@ -81,17 +85,17 @@ class Counted:
 
     @property
     def lately(self) -> list[int]:
-        """Records by class of latency, of the last minute or so."""
+        """Records of the last minute or so, by class of latency."""
         return [count - before for count, before in zip(self.late, self._lately[0][3], strict=True)]
 
     @property
     def latency(self) -> tuple[float, ...] | None:
-        """Of the last minute or so, in milliseconds."""
+        """Latency quantiles of the last minute or so, in milliseconds."""
         return quantiles(self.lately)
 
     @property
     def lane(self) -> str:
-        """The one in use for the last minute or so."""
+        """The lanes in use in the last minute or so."""
         _, as_is, unpacked, _ = self._lately[0]
         ways = ("batches" if self.as_is > as_is else "", "records" if self.unpacked > unpacked else "")
         return " and ".join(filter(None, ways))
@@ -99,7 +103,7 @@ class Counted:
 
 @dataclass
 class StreamFigures:
-    """One stream's process, and those before it: an attempt begins its CPU time at zero."""
+    """Figures of one stream's processes: each attempt counts its CPU time from zero."""
 
     at_work: bool = False
     starts: int = 0
@@ -109,21 +113,23 @@ class StreamFigures:
     _last_cpu: float = 0.0
 
     def arrived(self) -> None:
+        """Note that an attempt has started."""
         self.at_work, self._last_cpu = True, 0.0
         self.starts += 1
 
     def left(self) -> None:
+        """Note that an attempt has ended."""
         self.at_work, self.buffer, self.memory = False, 0, 0
 
-    def reported(self, message: dict[str, Any]) -> None:
-        self.buffer, self.memory = message.get("buffer", 0), message.get("memory", 0)
-        cpu = message.get("cpu", 0.0)
-        self.cpu += max(0.0, cpu - self._last_cpu)
-        self._last_cpu = cpu
+    def reported(self, report: Report) -> None:
+        """Take in the figures of a report."""
+        self.buffer, self.memory = report.buffer_bytes, report.memory_bytes
+        self.cpu += max(0.0, report.cpu_seconds - self._last_cpu)
+        self._last_cpu = report.cpu_seconds
 
 
 class Counts:
-    """Of one source."""
+    """The counts of one source."""
 
     def __init__(self) -> None:
         self.all = Counted()
@@ -131,12 +137,14 @@ class Counts:
         self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
         self.rebalances = 0
 
-    def add(self, key: Key, records: int, size: int, counters: dict[str, Any] | None) -> None:
+    def add(self, key: Key, records: int, size: int, counters: CounterReport | None) -> None:
+        """Add what is new of one partition."""
         if records or counters:
             self.all.add(records, size, counters)
             self.partitions[key].add(records, size, counters)
 
     def turn(self, now: float) -> None:
+        """Call it about once a second: it keeps the paces up to date."""
         self.all.turn(now)
         for counted in self.partitions.values():
             counted.turn(now)

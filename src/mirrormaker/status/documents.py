@@ -1,4 +1,4 @@
-"""The documents under `/api`, made from a picture of the mirror at most once a second, however many look at them."""
+"""The documents under `/api`, made from a snapshot of the mirror at most once a second, however many clients ask."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 
 from mirrormaker import __version__
 from mirrormaker.status.counts import Counted
-from mirrormaker.status.event_log import Events
+from mirrormaker.status.event_log import EventLog
 from mirrormaker.status.history import EVERY, History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
 from mirrormaker.worker.counters import CLASSES
 
-_FRESH = 0.9  # seconds that a document is good for: pages ask once a second
-_REST = 4  # times as long as metrics took to make they are kept, up to that: few partitions are always told as they are
+_FRESH = 0.9  # seconds that a document is kept: pages ask once a second
+_REST = 4  # metrics are kept for this many times as long as they took to make, but not longer than a document
 
 
 class Status:
-    """Looks at the mirror once a second, and answers from what it saw."""
+    """Takes a snapshot once a second, and answers from it."""
 
-    def __init__(self, look: Callable[[], Snapshot], events: Events, max_partitions: int) -> None:
-        self._look, self._events, self._max_partitions = look, events, max_partitions
-        self.picture = look()
+    def __init__(self, take_snapshot: Callable[[], Snapshot], events: EventLog, max_partitions: int) -> None:
+        self._take_snapshot, self._events, self._max_partitions = take_snapshot, events, max_partitions
+        self.snapshot = take_snapshot()
         self.started = time.time()
         self._history = History()
         self._metrics = Metrics(max_partitions)
@@ -37,53 +37,58 @@ class Status:
         self._kept: dict[str, tuple[float, bytes]] = {}
         self._writer = ThreadPoolExecutor(1, "metrics")
         self._writing: asyncio.Task[bytes] | None = None
-        self._written = (0.0, b"")  # until when the text is good, and the text
+        self._written = (0.0, b"")  # (kept until, text)
 
     def tick(self) -> None:
-        """Once a second."""
-        self.picture = picture = self._look()
-        for source in picture.sources:
+        """Take a snapshot; call it once a second."""
+        self.snapshot = snapshot = self._take_snapshot()
+        for source in snapshot.sources:
             source.counts.turn(time.monotonic())
         if self._ticks % EVERY == 0:
-            everything = [source.counts.all for source in picture.sources]
+            everything = [source.counts.all for source in snapshot.sources]
             records, size = sum(c.records for c in everything), sum(c.bytes for c in everything)
-            self._history.add(time.time(), records, size, picture.lag, _together(everything))
+            self._history.add(time.time(), records, size, snapshot.lag, _together(everything))
         self._ticks += 1
 
     @property
     def not_ready(self) -> str:
-        """What is missing before it mirrors everything that it should; empty if nothing is."""
-        if self.picture.is_stopping:
+        """Why the mirror does not mirror everything that it should; empty if it does."""
+        if self.snapshot.is_stopping:
             return "stopping"
-        missing = [s.trouble or f"{s.address}: not yet" for s in self.picture.sources if not s.is_ready]
+        missing = [s.trouble or f"{s.address}: not yet" for s in self.snapshot.sources if not s.is_ready]
         return "; ".join(missing)
 
     # -- documents
 
     def overview(self) -> bytes:
+        """Return `/api/status`."""
         return self._fresh("overview", self._overview)
 
     def partitions(self) -> bytes:
+        """Return `/api/partitions`."""
         return self._fresh("partitions", self._partitions)
 
     def history(self, after: float) -> bytes:
+        """Return `/api/history` after that time."""
         return _json(self._history.columns(after))
 
     def events(self, after: int) -> bytes:
+        """Return `/api/events` after the event of that number."""
         return _json({"events": [asdict(event) for event in self._events.after(after)]})
 
     async def metrics(self) -> bytes:
-        """As text, which takes a thread up to a second for 2,000 partitions: made once for all who ask meanwhile."""
+        """Return the metrics as text, made once for all who ask at the same time: 2,000 partitions take up to a second."""
         good_until, text = self._written
         if time.monotonic() < good_until:
             return text
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_metrics())
-        return await asyncio.shield(self._writing)  # others wait for it too
+        # Shielded, because others wait for it too.
+        return await asyncio.shield(self._writing)
 
     async def _write_metrics(self) -> bytes:
         started = time.monotonic()
-        making = self._metrics.of(self.picture)
+        making = self._metrics.of(self.snapshot)
         text = await asyncio.get_running_loop().run_in_executor(self._writer, making)
         now = time.monotonic()
         self._written = (now + min(_FRESH, _REST * (now - started)), text)
@@ -97,8 +102,8 @@ class Status:
         return document
 
     def _overview(self) -> dict[str, Any]:
-        picture, now = self.picture, time.monotonic()
-        everything = [source.counts.all for source in picture.sources]
+        snapshot, now = self.snapshot, time.monotonic()
+        everything = [source.counts.all for source in snapshot.sources]
         paces = [counted.pace(now) for counted in everything]
         return {
             "version": __version__,
@@ -107,30 +112,30 @@ class Status:
             "started": self.started,
             "ready": not self.not_ready,
             "not_ready": self.not_ready,
-            "stopping": picture.is_stopping,
-            "guarantee": picture.guarantee,
-            "guarantee_because": picture.why,
-            "notes": picture.notes,
+            "stopping": snapshot.is_stopping,
+            "guarantee": snapshot.guarantee,
+            "guarantee_because": snapshot.why,
+            "notes": snapshot.notes,
             "records": sum(c.records for c in everything),
             "bytes": sum(c.bytes for c in everything),
             "records_per_second": round(sum(pace[0] for pace in paces), 1),
             "bytes_per_second": round(sum(pace[1] for pace in paces)),
-            "lag": picture.lag,
+            "lag": snapshot.lag,
             "latency_ms": _rounded(_lately(everything)),
-            "partitions": {state: picture.in_state(state) for state in (FLOWING, WAITING, STOPPED)},
-            "dropped": sum(source.dropped for source in picture.sources),
-            "lost_ranges": sum(source.lost for source in picture.sources),
-            "rebalances": sum(source.counts.rebalances for source in picture.sources),
-            "buffer_limit": picture.buffer_limit,
-            "target": {"address": picture.target, "cluster": picture.target_cluster},
-            "sources": [self._source(at, now) for at in range(len(picture.sources))],
+            "partitions": {state: snapshot.in_state(state) for state in (FLOWING, WAITING, STOPPED)},
+            "dropped": sum(source.dropped for source in snapshot.sources),
+            "lost_ranges": sum(source.lost for source in snapshot.sources),
+            "rebalances": sum(source.counts.rebalances for source in snapshot.sources),
+            "buffer_limit": snapshot.buffer_limit,
+            "target": {"address": snapshot.target, "cluster": snapshot.target_cluster},
+            "sources": [self._source(at, now) for at in range(len(snapshot.sources))],
             "streams": self._streams(now),
         }
 
     def _source(self, at: int, now: float) -> dict[str, Any]:
-        source = self.picture.sources[at]
+        source = self.snapshot.sources[at]
         records, size = source.counts.all.pace(now)
-        mine = [partition for partition in self.picture.partitions if partition.source == source.name]
+        mine = [partition for partition in self.snapshot.partitions if partition.source == source.name]
         return {
             "name": source.name,
             "address": source.address,
@@ -147,15 +152,15 @@ class Status:
         }
 
     def _streams(self, now: float) -> list[dict[str, Any]]:
-        counts = {source.name: source.counts for source in self.picture.sources}
+        counts = {source.name: source.counts for source in self.snapshot.sources}
         paces: dict[tuple[str, int | None], list[float]] = {}
-        for row in self.picture.partitions:
+        for row in self.snapshot.partitions:
             counted = counts[row.source].partitions.get((row.topic, row.partition))
             records, size = counted.pace(now) if counted else (0.0, 0.0)
             pace = paces.setdefault((row.source, row.stream), [0.0, 0.0, 0])
             pace[0], pace[1], pace[2] = pace[0] + records, pace[1] + size, pace[2] + row.lag
         found = []
-        for stream in self.picture.streams:
+        for stream in self.snapshot.streams:
             records, size, lag = paces.get((stream.source, stream.number), (0.0, 0.0, 0))
             found.append(
                 {
@@ -176,10 +181,10 @@ class Status:
 
     def _partitions(self) -> dict[str, Any]:
         now = time.monotonic()
-        counts = {source.name: source.counts for source in self.picture.sources}
+        counts = {source.name: source.counts for source in self.snapshot.sources}
         nothing = Counted()
         rows = []
-        for row in self.picture.partitions:
+        for row in self.snapshot.partitions:
             counted = counts[row.source].partitions.get((row.topic, row.partition), nothing)
             records, size = counted.pace(now)
             rows.append(

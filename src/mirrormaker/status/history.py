@@ -1,4 +1,4 @@
-"""The last hour, in a ring of fixed size."""
+"""The pace, lag and latency of the last hour, in a ring of fixed size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _COLUMNS = ("time", "records", "bytes", "lag", "p50", "p99", "p999")
 
 
 class History:
-    """One row for every five seconds: the pace in between, the lag at its end, and the latencies of what arrived."""
+    """One row for every five seconds: the pace in between, the lag at its end, and the latencies of its records."""
 
     def __init__(self) -> None:
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=_HOUR // EVERY)
         self._before: tuple[float, int, int, Sequence[int]] | None = None
 
     def add(self, when: float, records: int, size: int, lag: int, late: Sequence[int]) -> None:
-        """`records`, `size` and `late` count from the beginning; what is kept is what came since the last call."""
+        """Add a row. `records`, `size` and `late` count from the start; the row holds the change since the last call."""
         if self._before is not None:
             then, records_then, size_then, late_then = self._before
             seconds = max(1e-3, when - then)
@@ -31,7 +31,7 @@ class History:
         self._before = (when, records, size, tuple(late))
 
     def columns(self, after: float = 0.0) -> dict[str, Any]:
-        """Column by column, the oldest first; only what came after that time."""
+        """Return the rows after that time as columns, the oldest first."""
         rows = [row for row in self._rows if (row[0] or 0.0) > after]
         return {"every": EVERY, **{name: [row[at] for row in rows] for at, name in enumerate(_COLUMNS)}}
 

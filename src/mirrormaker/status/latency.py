@@ -1,4 +1,4 @@
-"""Quantiles out of counts by class of latency."""
+"""Quantiles of latencies that were counted by class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 
 
 def quantiles(counts: Sequence[int]) -> tuple[float, ...] | None:
-    """Milliseconds for each of `QUANTILES`, evenly spread within a class; None if nothing was counted."""
+    """Return milliseconds for each of `QUANTILES`, interpolated within a class; None if nothing was counted."""
     total = sum(counts)
     if not total:
         return None
@@ -21,6 +21,7 @@ def quantiles(counts: Sequence[int]) -> tuple[float, ...] | None:
             before += counts[at]
             at += 1
         low = BOUNDS[at - 1] if at else 0
-        high = BOUNDS[at] if at < len(BOUNDS) else low  # of the last class only the lower end is known
+        # The last class has no upper bound.
+        high = BOUNDS[at] if at < len(BOUNDS) else low
         found.append(low + (high - low) * (wanted - before) / counts[at])
     return tuple(found)

@@ -1,4 +1,4 @@
-"""A mirror at one moment, in all its parts: what the page, the metrics and the history are made from."""
+"""A mirror at one moment, in all its parts. Status page, metrics and history are made from it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ FLOWING, WAITING, STOPPED = "flowing", "waiting", "stopped"
 
 @dataclass(frozen=True)
 class Source:
-    """One `--consumer.config`."""
+    """One source cluster: one `--consumer.config`."""
 
-    name: str  # of the file, without its ending
+    name: str  # the name of its file, without the extension
     address: str
     group: str
     cluster: str
-    member: str  # this process in the group
-    trouble: str  # why it is not mirrored at the moment
-    is_ready: bool  # its partitions are known, and a stream is at work
+    member: str  # the group instance id of this process
+    # Why the source is not mirrored at the moment; empty if it is.
+    trouble: str
+    # True if its partitions are known and a stream runs.
+    is_ready: bool
     dropped: int
     lost: int
     counts: Counts
@@ -27,6 +29,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Stream:
+    """One stream of a source."""
+
     source: str
     number: int
     partitions: int
@@ -42,19 +46,23 @@ class Partition:
     partition: int
     stream: int | None
     state: str
-    why: str  # it does not flow
+    # Why the partition does not flow; empty if it does.
+    why: str
     offset: int
     lag: int
 
 
 @dataclass(frozen=True)
 class Snapshot:
+    """The whole mirror at one moment."""
+
     sources: tuple[Source, ...]
     target: str
     target_cluster: str
     guarantee: str
-    why: str  # that is the guarantee
-    buffer_limit: int  # bytes, of each stream
+    # The reason for that guarantee.
+    why: str
+    buffer_limit: int  # bytes per stream
     streams: tuple[Stream, ...]
     partitions: tuple[Partition, ...]
     is_stopping: bool = False
@@ -62,7 +70,9 @@ class Snapshot:
 
     @property
     def lag(self) -> int:
+        """The lag of all partitions together."""
         return sum(partition.lag for partition in self.partitions)
 
     def in_state(self, state: str) -> int:
+        """Return the number of partitions in a state."""
         return sum(partition.state == state for partition in self.partitions)

@@ -29,7 +29,7 @@ from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack_some
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.lanes import committed
+from mirrormaker.worker.lanes import flag_data
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class Logs:
                 continue
             except CorruptBatch as error:
                 raise ClusterError(f"{self._name(topic, partition)}: {error}") from error
-            yield from self._pieces(f"{self._name(topic, partition)}", runs, part.aborted, at, stop)
+            yield from self._pieces(f"{self._name(topic, partition)}", runs, part.aborted_transactions, at, stop)
             at, heard = end, time.monotonic() if end > at else heard  # whoever takes the records may take his time
 
     def _run(self, task: Coroutine[Any, Any, T]) -> T:
@@ -117,12 +117,13 @@ class Logs:
         if leader is None:
             raise BrokerError(NOT_LEADER_OR_FOLLOWER, "it has no leader")
         connection = await cluster.connection(leader.leader, "fetch")
-        version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
+        version = fetch.version_for(connection)
         # Old brokers cut a batch that is larger than the limit, and it would never come.
-        size = min(_ANSWER, (stop - at) * _PER_RECORD) if version >= fetch.LIMITS_ALL else _ANSWER
-        body = fetch.request(
+        size = min(_ANSWER, (stop - at) * _PER_RECORD) if version >= fetch.FIRST_WITH_MAX_BYTES else _ANSWER
+        wanted = fetch.PartitionToFetch(partition, at, leader.leader_epoch, max_bytes=size)
+        body = fetch.encode_request(
             version,
-            [(topic, cluster.topics[topic].id, [fetch.Wanted(partition, at, leader.leader_epoch, max_bytes=size)])],
+            [(topic, cluster.topics[topic].id, [wanted])],
             max_wait_ms=_MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=size,
@@ -132,10 +133,10 @@ class Logs:
 
     async def _answered(
         self, topic: str, partition: int, asked: tuple[int, asyncio.Future[memoryview]]
-    ) -> fetch.Fetched:
+    ) -> fetch.FetchedPartition:
         version, answer = asked
         data = await asyncio.wait_for(asyncio.shield(answer), self._cluster.endpoint.request_timeout)
-        error, found = fetch.answer(version, data)
+        error, found = fetch.decode_response(version, data)
         raise_for(error)
         if not found:
             raise BadFrame(f"the answer does not speak of {topic}-{partition}")
@@ -184,7 +185,7 @@ def _unpacked(run: Batches, aborted: Sequence[tuple[int, int]], start: int, stop
     run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
-        flags = [is_data for _, is_data in committed(list(run), aborted)]
+        flags = [is_data for _, is_data in flag_data(list(run), aborted)]
     else:
         flags = [True] * len(run)
     at = 0

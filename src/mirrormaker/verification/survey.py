@@ -13,10 +13,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.producer import ProduceRequest
-
 from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
 from mirrormaker.model.fingerprint import used_handler
 from mirrormaker.model.ledger import unpack
@@ -29,6 +25,7 @@ from mirrormaker.wire.client.cluster import Cluster, Endpoint, topic_id
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.client.groups import GroupCoordinator
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol.messages import DescribeConfigsRequest, ListOffsetsRequest, ProduceRequest
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
 Key = tuple[str, int]

@@ -1,1 +1,1 @@
-"""Kafka as bytes: connections, the two hot requests framed by hand, record batch headers. Knows nothing of mirroring."""
+"""A Kafka client in bytes: connections, logins, requests, record batches. It knows nothing of mirroring."""

@@ -1,4 +1,8 @@
-"""How a cluster's brokers are spoken to: in the clear or through TLS, and as whom."""
+"""How to talk to a cluster's brokers: with or without TLS, and with which login.
+
+These are plain values: the driver reads the files that they come from, and executors get the values, not the files. No
+secret is part of a repr.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,27 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tls:
-    """What a TLS connection needs, as PEM texts: stores are opened once, on the driver, and executors need no file."""
+    """The settings of a TLS connection, with certificates and keys as PEM texts."""
 
-    trust: str = field(default="", repr=False)  # certificates that are trusted; "" means the machine's own
-    chain: str = field(default="", repr=False)  # this client's certificate and those that vouch for it; "" means none
-    key: str = field(default="", repr=False)  # its private key, under a password that was made for it
+    # Trusted certificates; "" means those of the machine.
+    trust: str = field(default="", repr=False)
+    # This client's certificate, followed by those of its issuers; "" means that it has none.
+    chain: str = field(default="", repr=False)
+    # The private key, encrypted with `password`.
+    key: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
-    subject: str = ""  # whom the certificate names
-    checks_host: bool = True  # must the broker's certificate be for its name?
+    # The subject of this client's certificate.
+    subject: str = ""
+    # Whether the broker's certificate must be issued for its host name.
+    checks_host: bool = True
     protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    ciphers: tuple[str, ...] = ()  # as Java names them; none named: all that are safe
+    # Cipher suites by Java's names; empty means all that OpenSSL considers safe.
+    ciphers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Password:
-    """For PLAIN and SCRAM."""
+    """A login for PLAIN and SCRAM."""
 
     user: str
     password: str = field(repr=False)
@@ -32,59 +42,68 @@ class Password:
 
     @property
     def principal_name(self) -> str:
+        """Return the principal that brokers make of this login."""
         return f"User:{self.user}"
 
 
 @dataclass(frozen=True)
 class Kerberos:
-    """For GSSAPI. Executors have none of the driver's files, so what is in them goes along."""
+    """A login for GSSAPI; the contents of keytab and krb5.conf are included."""
 
-    service: str  # the first part of the brokers' principals
-    principal: str  # "": whomever the ticket cache belongs to
-    keytab: bytes = field(default=b"", repr=False)  # b"": tickets come from the cache
-    cache: str = ""  # a ticket cache, as kinit names it; "": the machine's own
-    config_path: str = ""  # of a krb5.conf; "": the machine's own
-    config: bytes = field(default=b"", repr=False)  # what is in it
+    # The first part of the brokers' principals.
+    service: str
+    # "" means the principal of the ticket cache.
+    principal: str
+    # b"" means that tickets come from the ticket cache.
+    keytab: bytes = field(default=b"", repr=False)
+    # A ticket cache, as kinit names it; "" means the machine's default.
+    cache: str = ""
+    # The path and the contents of krb5.conf; empty means the machine's default.
+    config_path: str = ""
+    config: bytes = field(default=b"", repr=False)
 
     def __str__(self) -> str:
-        return f"principal {self.principal}" if self.principal else "whoever has the ticket cache"
+        return f"principal {self.principal}" if self.principal else "the principal of the ticket cache"
 
     @property
     def principal_name(self) -> str:
-        """By the brokers' default rule: what stands before the first / or @."""
+        """Return the principal by the brokers' default rule, the text before the first / or @, or "" if unknown."""
         return f"User:{re.split('[/@]', self.principal)[0]}" if self.principal else ""
 
 
 @dataclass(frozen=True)
-class Client:
-    """For OAUTHBEARER: what an OAuth server gives a token for."""
+class OAuthClient:
+    """A login for OAUTHBEARER: the client to which an OAuth server gives a token."""
 
     token_url: str
     id: str
     secret: str = field(repr=False)
     scope: str = ""
-    extensions: tuple[tuple[str, str], ...] = ()  # for the broker
+    # SASL extensions for the broker: names and values.
+    extensions: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"client {self.id}"
 
     @property
     def principal_name(self) -> str:
-        return ""  # stands in the token, under a name that the brokers choose
+        """Return "": the principal is in the token, in a claim that the brokers choose."""
+        return ""
 
 
 @dataclass(frozen=True)
 class Sasl:
-    """Who we are, and how the brokers are told."""
+    """A SASL mechanism and the login to use with it."""
 
     mechanism: str
-    login: Password | Kerberos | Client
-    where: str = ""  # the file and line that say so, for errors
+    login: Password | Kerberos | OAuthClient
+    # The file and line that define the login, for error messages.
+    where: str = ""
 
 
 @dataclass(frozen=True)
 class Security:
-    """Nothing secret is in its repr."""
+    """A security protocol and what it needs: TLS settings, a login, both or neither."""
 
     protocol: str = "PLAINTEXT"  # or SSL, SASL_PLAINTEXT, SASL_SSL
     tls: Tls | None = None  # with SSL and SASL_SSL
@@ -92,7 +111,7 @@ class Security:
 
     @property
     def principal(self) -> str:
-        """As whom the brokers know this client, unless they have rules of their own; "" if it cannot be told."""
+        """Return the principal by which brokers know this client, by their default rules; "" if it is not known."""
         if self.sasl is not None:
             return self.sasl.login.principal_name
         return f"User:{self.tls.subject}" if self.tls and self.tls.subject else "User:ANONYMOUS"

@@ -1,1 +1,1 @@
-"""The executor's side: one stream fetches from the source, stamps batches, and sends them to the target."""
+"""The code that runs in Spark tasks: a stream fetches batches from the source, numbers them, and sends them on."""

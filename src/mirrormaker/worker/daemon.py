@@ -1,4 +1,4 @@
-"""The parent of all Python workers: loads once what every stream needs, so that a stream starts with a fork."""
+"""The parent process of all Python workers: it imports what every stream needs, so that a stream starts with a fork."""
 
 import pyarrow  # noqa: F401
 import pyspark.worker  # noqa: F401

@@ -1,7 +1,8 @@
-"""From what was fetched to what is sent: the choice of a lane for every batch, in order.
+"""The way in: from fetched batches to batches that are ready to be sent, with a lane chosen for every batch, in order.
 
-Most batches go on as they are. The rest is unpacked and packed anew: see `_unpacks` and `goes_as_is` for which, and `packing` for
-how. Small batches that come many at a time are packed into few; when they come one by one, at the live end, they go at once.
+Most batches are forwarded unchanged. The others are unpacked and packed into new batches: `_unpacks` and
+`lanes.can_forward` decide which, and `repack` does it. Many small batches in one fetch are packed into few. At the live
+end they come one by one, and are forwarded at once.
 """
 
 from __future__ import annotations
@@ -19,105 +20,113 @@ from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_some
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.lanes import committed, goes_as_is
+from mirrormaker.worker.buffer import Buffer, Frame
+from mirrormaker.worker.lanes import can_forward, flag_data
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import Repack
+from mirrormaker.worker.stream_task import StreamTask
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
 
+# What a fetch brought for one partition: runs of batches, or messages of format 0 or 1 as bytes.
 Fetched = Sequence[Batches | memoryview]
 
-_MANY = 8  # batches in one answer that are worth the fixed cost of unpacking, if they are small
-_SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10  # bytes of a batch, on average
-_PIECE = 4 << 20  # bytes of unpacked records that are handled at a time: the loop must not stand still for long
+# So many batches in one answer are worth the fixed cost of unpacking, if they are smaller on average than these bytes.
+_MANY = 8
+_SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10
+# Bytes of unpacked records that are handled at a time: the event loop must not stand still for long.
+_PIECE = 4 << 20
 
 
 class Intake:
     """Takes what was fetched for one cursor; leaves entries in its outlets and units in its progress."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, task: StreamTask, buffer: Buffer) -> None:
+        """`task` has the stream's settings; `buffer` counts the memory of new batches."""
         self.cursor = cursor
-        self._repack = Repack(cursor)
-        self._held: list[tuple[int, Fetched, Sequence[tuple[int, int]], Frame]] = []
+        self._task, self._buffer = task, buffer
+        self._repack = Repack(cursor, task, buffer)
+        # Fetches that wait for linger.ms: (fetch round, batches, aborted transactions, memory).
+        self._lingering: list[tuple[int, Fetched, Sequence[tuple[int, int]], Frame]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._gathered = False
+        # True while several fetches that waited are processed as one.
+        self._merged = False
 
     def accept(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
-        if self.cursor.stream.work.linger:
+        """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed."""
+        if self._task.linger:
             self._wait_for_more(fetched, aborted, frame)
         else:
             self._process(fetched, aborted, frame)
 
     def _process(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         cursor = self.cursor
-        self._repack.look_at_the_clock()
+        self._repack.update_expiry_cutoff()
         try:
             for run in fetched:
                 if isinstance(run, memoryview):
                     self._take_old_format(run)
                 elif self._unpacks(run):
-                    self._take_many(run, aborted)
+                    self._take_run(run, aborted)
                 else:
                     self._forward(run, aborted, frame)
         except DataError as error:
-            cursor.trouble(cursor.stops(cursor.expected, str(error)))
-        except Exception as error:  # whatever it is, what was fetched must be fetched again
-            cursor.trouble(error)
+            cursor.interrupt(cursor.stop_error(cursor.expected, str(error)))
+        except Exception as error:  # whatever it is, this fetch is lost and must be repeated
+            cursor.interrupt(error)
         cursor.offer()
 
-    # -- linger.ms: small batches wait for others, so that they go together
+    # -- linger.ms: small batches wait for others, so that they are packed together
 
     def _wait_for_more(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
-        work = self.cursor.stream.work
         frame.keep(0)
-        self._held.append((self.cursor.lap, fetched, aborted, frame))
-        size = sum(size_of(run) for held in self._held for run in held[1])
-        if size >= work.batch_bytes:
-            self._go_on()
+        self._lingering.append((self.cursor.fetch_round, fetched, aborted, frame))
+        size = sum(size_of(run) for part in self._lingering for run in part[1])
+        if size >= self._task.batch_bytes:
+            self._process_lingering()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(work.linger, self._go_on)
+            self._timer = asyncio.get_running_loop().call_later(self._task.linger, self._process_lingering)
 
-    def _go_on(self) -> None:
-        """Treat all that was held as if one fetch had brought it."""
+    def _process_lingering(self) -> None:
+        """Process all that has waited as if one fetch had brought it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held = self._held, []
-        mine = [part for part in held if part[0] == self.cursor.lap]
-        if mine and self.cursor.flowing:
-            if len(mine) == 1:
-                self._process(*mine[0][1:])
+        lingering, self._lingering = self._lingering, []
+        valid = [part for part in lingering if part[0] == self.cursor.fetch_round]
+        if valid and self.cursor.flowing:
+            if len(valid) == 1:
+                self._process(*valid[0][1:])
             else:
-                self._gathered = True
-                found = joined([run for _, fetched, _, _ in mine for run in fetched])
-                frame = Frame(self.cursor.stream.buffer, sum(map(size_of, found)))
-                self._process(found, [pair for _, _, aborted, _ in mine for pair in aborted], frame)
+                self._merged = True
+                runs = joined([run for _, fetched, _, _ in valid for run in fetched])
+                frame = Frame(self._buffer, sum(map(size_of, runs)))
+                self._process(runs, [pair for _, _, aborted, _ in valid for pair in aborted], frame)
                 frame.drop(0)
-                self._gathered = False
-        for _, _, _, frame in held:
+                self._merged = False
+        for _, _, _, frame in lingering:
             frame.drop(0)
 
     # -- the batches lane
 
     def _forward(self, run: Batches, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
         cursor, (outlet,) = self.cursor, self.cursor.outlets
-        wanted = cursor.stream.work.codec
-        for batch, is_data in committed(list(run), aborted):
+        wanted = self._task.codec
+        for batch, is_data in flag_data(list(run), aborted):
             if batch.last_offset < cursor.expected:
-                continue  # the broker may start with a batch that lies before the wanted offset
+                continue  # a broker may begin with a batch from before the wanted offset
             batch.check()
             if not is_data:
                 self._repack.pass_over(batch.last_offset + 1, batch.leader_epoch)
-            elif batch.base_offset < cursor.expected or not goes_as_is(
+            elif batch.base_offset < cursor.expected or not can_forward(
                 batch, outlet.max_bytes, wanted, cursor.takes_zstd
             ):
                 self._unpack(Batches.of(batch))
             else:
-                self._send_as_is(batch, outlet, frame)
+                self._send_unchanged(batch, outlet, frame)
 
-    def _send_as_is(self, batch: Batch, outlet: Outlet, frame: Frame) -> None:
+    def _send_unchanged(self, batch: Batch, outlet: Outlet, frame: Frame) -> None:
         cursor, end = self.cursor, batch.last_offset + 1
         unit = Unit(end, batch.leader_epoch, 1)
         old = self._repack.is_old(batch.max_timestamp)
@@ -129,36 +138,36 @@ class Intake:
     # -- the records lane
 
     def _unpacks(self, run: Batches) -> bool:
-        """Is all of this to be unpacked?"""
+        """Return True if all of these batches go through the records lane."""
         cursor, count = self.cursor, len(run)
-        if cursor.spreads or not cursor.is_settled or cursor.few_until > cursor.expected:
+        if cursor.fans_out or cursor.is_skipping or cursor.split_until > cursor.expected:
             return True
-        if count < (2 if self._gathered else _MANY):
+        if count < (2 if self._merged else _MANY):
             return False
         attributes = run[0].attributes
-        wanted = cursor.stream.work.codec
+        wanted = self._task.codec
         if wanted is not None and attributes & CODEC_MASK != wanted:
             return True
         return run.size // count < min(
-            _SMALL_COMPRESSED if attributes & CODEC_MASK else _SMALL, cursor.stream.work.batch_bytes // 2
+            _SMALL_COMPRESSED if attributes & CODEC_MASK else _SMALL, self._task.batch_bytes // 2
         )
 
-    def _take_many(self, run: Batches, aborted: Sequence[tuple[int, int]]) -> None:
+    def _take_run(self, run: Batches, aborted: Sequence[tuple[int, int]]) -> None:
         headers = run.headers
         kinds = headers["attributes"] & (CONTROL | TRANSACTIONAL)
         if kinds.any() or not headers["count"].all():
-            flags = [is_data for _, is_data in committed(list(run), aborted)]
+            flags = [is_data for _, is_data in flag_data(list(run), aborted)]
         else:
             flags = [True] * len(run)
         codecs = (headers["attributes"] & CODEC_MASK).tolist()
         at = 0
         for (is_data, _), group in groupby(zip(flags, codecs, strict=True)):
             stop = at + sum(1 for _ in group)
-            self._take_alike(run.part(at, stop), is_data)
+            self._take_group(run.part(at, stop), is_data)
             at = stop
 
-    def _take_alike(self, part: Batches, is_data: bool) -> None:
-        """Batches that are all data, of one codec, or all something else."""
+    def _take_group(self, part: Batches, is_data: bool) -> None:
+        """Take batches of one codec which are all data, or all not."""
         ends = _ends(part)
         part = part.part(int(np.searchsorted(ends, self.cursor.expected, side="right")), len(part))
         if not len(part):
@@ -170,23 +179,22 @@ class Intake:
             self._repack.pass_over(int(ends[-1]), int(part.headers["leader_epoch"][-1]))
 
     def _unpack(self, part: Batches) -> None:
-        work = self.cursor.stream.work
         while len(part):
-            records, used = unpack_some(part, work.buffer_bytes, _PIECE)
+            records, used = unpack_some(part, self._task.buffer_bytes, _PIECE)
             done = part.part(0, used)
             codec = int(done.headers["attributes"][0]) & CODEC_MASK
             self._repack.take(records, int(_ends(done)[-1]), int(done.headers["leader_epoch"][-1]), codec, done.size)
             part = part.part(used, len(part))
 
     def _take_old_format(self, data: memoryview) -> None:
-        work, codec = self.cursor.stream.work, legacy.codec_of_first(data)
-        for records in legacy.unpack(data, work.buffer_bytes):
+        codec = legacy.codec_of_first(data)
+        for records in legacy.unpack(data, self._task.buffer_bytes):
             if len(records):
                 self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, len(data))
 
 
 def _ends(part: Batches) -> Ints:
-    """The offset behind each batch."""
+    """Return the offset behind each batch."""
     headers = part.headers
     ends: Ints = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"] + 1
     return ends

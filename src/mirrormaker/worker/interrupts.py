@@ -1,32 +1,95 @@
-"""Why a partition leaves the hot path."""
+"""Why a cursor leaves the hot path.
+
+On the hot path a cursor forwards fetched batches to its outlets. Each exception here is a reason to stop doing that.
+The cursor then waits for the answers to what it has sent, and either starts again or gives its partition back to the
+driver. Outages and errors of Kafka are reasons too: `mirrormaker.errors` has those.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from enum import IntEnum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
 
 class Released(Exception):
-    """The desk wants the partition back."""
+    """The driver wants the partition back."""
 
 
-class Hold(Exception):
-    """Records that a broker may forget who wrote, soon after another sender was at work: wait, then look again."""
+class ReleaseSignal:
+    """Is set when the driver wants the partition back; cuts short whatever the cursor waits for."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    @property
+    def is_set(self) -> bool:
+        """Return True if the driver wants the partition back."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Wake up a cursor that waits."""
+        self._event.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until the signal."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+
+    async def unless_set(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of something that may take long; at the signal, cancel it and raise Released."""
+        task, released = asyncio.ensure_future(work), asyncio.ensure_future(self._event.wait())
+        try:
+            await asyncio.wait([task, released], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Released
+            return task.result()
+        finally:
+            released.cancel()
+            task.cancel()
 
 
-class Split(Exception):
-    """The target refused a batch of several records: they go again in smaller ones, until it is clear which is to blame."""
+class AwaitZombies(Exception):
+    """Old records must wait until requests of a former sender are appended or dropped, and the log must be read again.
+
+    A broker may forget which producer wrote old records. It would then append a former sender's copy of them a second
+    time.
+    """
 
 
-# Where a partition goes on that needs new numbers.
-SAME_PLACE, FROM_THE_START, OUT_OF_RANGE, TRUNCATED = 0, 1, 2, 3
-FORGOTTEN = 4  # the same place, where the target no longer knows the identity: what is there of it is known
+class SplitBatch(Exception):
+    """The target refused a batch of several records: they are sent again in smaller batches, to find the bad record."""
+
+
+class RestartAt(IntEnum):
+    """Where a partition goes on that needs a new producer identity. The driver gets the number in a stream's report."""
+
+    # At the position; records that the target holds behind it may be sent again.
+    SAME_PLACE = 0
+    # At the log start offset of a source topic that was deleted and created again.
+    FROM_THE_START = 1
+    # The source no longer has the position's offset: where `auto.offset.reset` says.
+    OUT_OF_RANGE = 2
+    # The source's log was truncated: where source and target still agree.
+    TRUNCATED = 3
+    # At the position; the target has forgotten the identity, but it is known which records of it the target holds.
+    FORGOTTEN = 4
 
 
 class Renumber(Exception):
-    """The records that follow are not those that the numbers were meant for: only the driver may give a new identity.
+    """The partition needs a new producer identity, because other records follow than the numbers were meant for.
 
-    With `topics` the records are the same and only the places are new: what is ahead of the position stays ahead.
+    Only the driver may allocate an identity.
     """
 
-    def __init__(self, where: int, reason: str, topics: tuple[str, ...] = ()) -> None:
+    def __init__(self, where: RestartAt, reason: str, topics: tuple[str, ...] = ()) -> None:
+        """`topics` are further topics that a message handler sends to: only they need numbers.
+
+        The records are the same as before then, so records that are ahead of the position stay ahead.
+        """
         super().__init__(reason)
-        self.where, self.reason = where, reason
-        self.topics = topics  # that a message handler sends to, and that need numbers too
+        self.where, self.reason, self.topics = where, reason, topics

@@ -1,48 +1,50 @@
-"""Which batches can go as they are, and which of them are not data at all."""
+"""Which fetched batches are data, and which of them can be forwarded unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from mirrormaker.errors import CorruptBatch
+from mirrormaker.errors import BadVarint, CorruptBatch
+from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from mirrormaker.wire.records.compression import LZ4, ZSTD
 
 ABORT_MARKER = 0
 
 
-def goes_as_is(batch: Batch, max_bytes: int, codec: int | None, takes_zstd: bool = True) -> bool:
-    """Would a stock broker take this batch without anyone unpacking it, and is it what the user wants?
+def can_forward(batch: Batch, max_bytes: int, codec: int | None, takes_zstd: bool = True) -> bool:
+    """Return True if the target takes the batch unchanged, and its compression is the one that the user wants.
 
-    Compaction leaves gaps in batches; LogAppendTime is the source broker's time, and a producer may not claim it.
+    A batch with gaps, which compaction leaves, must be unpacked. So must one with LogAppendTime: that is the source
+    broker's time, and brokers refuse it from a producer.
     """
     whole = batch.last_offset - batch.base_offset + 1 == batch.count
     if not whole or batch.attributes & LOG_APPEND_TIME or len(batch.data) > max_bytes:
         return False
-    came_with: int = batch.attributes & CODEC_MASK
-    return goes_with(came_with, codec, takes_zstd) == came_with
+    batch_codec: int = batch.attributes & CODEC_MASK
+    return codec_to_send(batch_codec, codec, takes_zstd) == batch_codec
 
 
-def goes_with(came_with: int, wanted: int | None, takes_zstd: bool) -> int:
-    """The codec to send with: what the user wants, else what it came with, if the target knows that."""
+def codec_to_send(batch_codec: int, wanted: int | None, takes_zstd: bool) -> int:
+    """Return the wanted codec if there is one, else the batch's own; LZ4 for zstd if the target does not know that."""
     if wanted is not None:
         return wanted
-    return LZ4 if came_with == ZSTD and not takes_zstd else came_with
+    return LZ4 if batch_codec == ZSTD and not takes_zstd else batch_codec
 
 
-def committed(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:
-    """Each batch, and whether it is data to mirror: markers never are, nor what belongs to an aborted transaction.
+def flag_data(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterable[tuple[Batch, bool]]:
+    """Return each batch, with True if it is data to mirror: not a control batch, and not of an aborted transaction.
 
-    `aborted` is what the broker listed for this fetch, (producer id, first offset): from that offset to the abort marker,
-    that producer's transactional batches do not count. Empty when reading uncommitted.
+    `aborted` is the broker's list for this fetch, (producer id, first offset): that producer's transactional batches
+    from that offset up to the abort marker are not data. It is empty when reading uncommitted.
     """
     if all(not batch.attributes & (CONTROL | TRANSACTIONAL) and batch.count for batch in batches):
         return zip(batches, repeat(True))
-    return _sorted_out(batches, aborted)
+    return _flag_transactional(batches, aborted)
 
 
-def _sorted_out(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[Batch, bool]]:
+def _flag_transactional(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[Batch, bool]]:
     waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
     open_aborts: set[int] = set()
     for batch in batches:
@@ -57,18 +59,16 @@ def _sorted_out(batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) ->
 
 
 def _marker(batch: Batch) -> int:
-    """The type in a control record's key: 0 is abort, 1 commit. Layout: length, attributes, three varints, then the key."""
+    """Return the type in a control record's key: 0 is abort, 1 commit.
+
+    A record is its length, its attributes, three varints (timestamp delta, offset delta, key length), and then the key.
+    """
     data, at = batch.data, HEADER.size
     try:
-        at = _past_varint(data, at) + 1
-        for _ in range(3):  # timestamp delta, offset delta, key length
-            at = _past_varint(data, at)
-        return data[at + 2] << 8 | data[at + 3]
-    except IndexError as error:
-        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error
-
-
-def _past_varint(data: memoryview, at: int) -> int:
-    while data[at] > 0x7F:
+        _, at = varints.read_one(data, at)
         at += 1
-    return at + 1
+        for _ in range(3):  # timestamp delta, offset delta, key length
+            _, at = varints.read_one(data, at)
+        return data[at + 2] << 8 | data[at + 3]
+    except (BadVarint, IndexError) as error:
+        raise CorruptBatch(f"the control batch at offset {batch.base_offset} is cut short") from error

@@ -1,105 +1,173 @@
-"""One target partition as one source partition writes to it: what is ready, what is under way, and its numbers."""
+"""One target partition as one cursor writes to it: the batches that are ready, those in flight, and their numbers."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
+
 from mirrormaker.errors import BrokerError, NumbersBroken, describe
-from mirrormaker.model.numbers import SEQUENCES, Channel
+from mirrormaker.kafka_errors import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_REQUEST,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TIMESTAMP,
+    INVALID_TOPIC_EXCEPTION,
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    RECORD_LIST_TOO_LARGE,
+    REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_PRODUCER_ID,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
+from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.model.progress import Unit
-from mirrormaker.wire.client.acls import TOPIC_DENIED, denied
-from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.records.batch import SEQUENCES, Batch
+from mirrormaker.wire.records.columns import Records
 from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.interrupts import FORGOTTEN, Renumber, Split
-from mirrormaker.worker.resume import Again, Found
+from mirrormaker.worker.interrupts import Renumber, RestartAt, SplitBatch
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
     from mirrormaker.worker.sender import Sender
 
-_TOO_LARGE = 10
-_FORGOTTEN = 59  # brokers before 2.5, which refuse what comes next; later ones take it
-# 0.11 says it otherwise: number after number is refused though the log has just been read.
-_OUT_OF_ORDER, _SURELY = 45, 3
-_NOT_CONFIRMED = frozenset({7, 20})  # appended, but not on enough replicas in time
-# Refused for good by their nature, because of a record or of everything; anything else may be different in a moment.
-_BAD_RECORD = frozenset({2, _TOO_LARGE, 18, 32, 42, 87})
-_WHOLE_TOPIC = frozenset({17, 21, 31, 43, 76})
+# A broker before 2.5 that has forgotten the producer answers UNKNOWN_PRODUCER_ID. One of 0.11 answers
+# OUT_OF_ORDER_SEQUENCE_NUMBER instead, even right after the log was read: so many of those in a row mean the same.
+_REFUSALS_WHEN_FORGOTTEN = 3
+# The batch was appended, but not on enough in-sync replicas in time.
+_UNCONFIRMED = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+# The broker will always refuse this batch, because of a record in it.
+_BAD_RECORD = frozenset(
+    {CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_REQUEST, INVALID_RECORD}
+)
+# The broker will always refuse every batch for this topic. All other errors may pass.
+_WHOLE_TOPIC = frozenset(
+    {
+        INVALID_TOPIC_EXCEPTION,
+        INVALID_REQUIRED_ACKS,
+        CLUSTER_AUTHORIZATION_FAILED,
+        UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
 
 
 class Entry:
-    """A batch to be sent, and the unit of which it is a part."""
+    """A batch to be sent, and the unit that it belongs to."""
 
     __slots__ = ("batch", "count", "first", "frame", "last", "old", "size", "unit")
 
     def __init__(self, batch: Batch, first: int, last: int, unit: Unit, frame: Frame, old: bool) -> None:
+        """`first` and `last` are source offsets; `old`: a broker may forget which producer wrote these records."""
         self.batch, self.unit, self.frame, self.old = batch, unit, frame, old
-        self.first, self.last = first, last  # offsets at the source
+        self.first, self.last = first, last
         self.count, self.size = batch.count, len(batch.data)
         frame.keep(self.count)
 
     def drop(self) -> None:
+        """Give the batch's memory back to the buffer."""
         self.frame.drop(self.count)
 
 
+@dataclass(frozen=True)
+class RecordDigest:
+    """Size and checksum of a record's key, value and headers: enough to tell if source and target hold the same record.
+
+    The rest may differ: the target may have set another timestamp, and the batch may be compressed differently.
+    """
+
+    size: int
+    checksum: int
+
+    @classmethod
+    def of(cls, records: Records, index: int) -> RecordDigest:
+        """Return the digest of one of the records."""
+        tail = records.tail(index)
+        return cls(len(tail), crc32c(tail))
+
+
+@dataclass(frozen=True)
+class UnconfirmedBatch:
+    """The next batch, exactly as it was sent before: the broker has not said whether it was appended for good."""
+
+    data: bytes
+    topic_id: bytes
+    max_timestamp: int
+
+
 class Outlet:
-    """The hot path from a cursor to a sender; answers come back in the order of one connection."""
+    """The hot path from a cursor to a sender. Answers come back in the order of the batches, over one connection."""
 
     __slots__ = (
-        "again", "channel", "cursor", "last_ack", "max_bytes", "partition", "place", "ready", "sender", "sent", "skip", "skip_to",
-        "strange", "target_id", "topic",
+        "channel", "cursor", "last_ack", "last_skipped", "max_bytes", "partition", "place", "ready", "sender", "sent",
+        "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
+        """Start at `cut`, with nothing known of what the target holds behind it."""
         self.cursor, self.place = cursor, cut.place
         self.topic, self.partition = cut.topic or cursor.topic, cut.partition
         self.target_id = bytes(16)
         self.channel = Channel(identity, cut)
-        self.sender: Sender | None = None  # chosen once per lap
+        # Chosen each time that the cursor enters the hot path.
+        self.sender: Sender | None = None
         self.ready: deque[Entry] = deque()
         self.sent: deque[Entry] = deque()
-        self.skip = 0  # records from the source that the target already holds
-        self.skip_to: Found | None = None  # the last of them
-        self.again: Again | None = None  # the batch that comes next, if the target may have it and has not confirmed it
-        self.strange = 0  # numbers in a row that were refused right after the log was read
+        # How many of the next records the target holds already, and the last one of them if it is known.
+        self.skip = 0
+        self.last_skipped: RecordDigest | None = None
+        self.unconfirmed: UnconfirmedBatch | None = None
+        # How often in a row the first number after reading the log was refused.
+        self.sequence_refusals = 0
         self.last_ack = time.monotonic()
         self.max_bytes = 1 << 62  # of a batch
 
     def __repr__(self) -> str:
         return f"{self.cursor} -> {self.topic}-{self.partition}"
 
-    def unconfirmed(self) -> Again | None:
-        """The batch that may be sent again as it was, while the leader cannot have forgotten who wrote it."""
-        if self.again is not None and self.again.max_timestamp < self.cursor.old_before():
-            self.again = None
-        return self.again
+    def repeatable_batch(self) -> UnconfirmedBatch | None:
+        """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""
+        if self.unconfirmed is not None and self.unconfirmed.max_timestamp < self.cursor.expiry_cutoff_ms():
+            self.unconfirmed = None
+        return self.unconfirmed
 
     def restart(self, identity: Identity, cut: Cut) -> None:
-        """Begin again at the cut, with nothing known of the target."""
+        """Begin again at the cut, with nothing known of what the target holds behind it."""
         self.channel = Channel(identity, cut)
-        self.skip, self.skip_to = 0, None
+        self.skip, self.last_skipped = 0, None
 
     @property
-    def is_known(self) -> bool:
-        """Is it certain what the target holds of ours?"""
-        return not (self.channel.in_trouble or self.sent)
+    def is_certain(self) -> bool:
+        """Return True if it is certain which records of ours the target holds."""
+        return not (self.channel.must_read_log or self.sent)
 
     def stands_at(self, cut: Cut) -> bool:
-        return self.is_known and self.channel.sequence == cut.sequence
+        """Return True if it is certain that the cut's number is the next one that the target needs."""
+        return self.is_certain and self.channel.sequence == cut.sequence
 
     def closing_cut(self, cut: Cut) -> Cut:
-        """The cut of a position, with all that is certainly there by now."""
-        if not self.is_known:
+        """Return a position's cut, together with all records behind it that the target certainly holds."""
+        if not self.is_certain:
             return cut
         ahead = cut.ahead + (self.channel.sequence - cut.sequence) % SEQUENCES
         return self.channel.cut._replace(ahead=ahead)
 
     def next_batch(self, limit: int, room: int) -> Entry | None:
-        """Number and stamp the oldest batch that is ready, if it may go now; it counts as under way from then on."""
+        """Number and return the oldest batch that is ready; None if it may not be sent now.
+
+        It counts as sent from now on.
+        """
         entry, channel = self.ready[0], self.channel
         if entry.size > room or not channel.may_send(entry.old, limit):
             return None
@@ -111,66 +179,70 @@ class Outlet:
         return entry
 
     def acknowledged(self, base_offset: int) -> None:
+        """Count the oldest batch in flight as appended at `base_offset`."""
         entry, channel, cursor = self.sent.popleft(), self.channel, self.cursor
         entry.frame.drop(entry.count)
         try:
             channel.acknowledged(base_offset)
         except NumbersBroken as error:
-            cursor.trouble(cursor.stops(entry.first, str(error), final=True))
-        if not channel.in_trouble:
-            self.last_ack, self.again = time.monotonic(), None
+            cursor.interrupt(cursor.stop_error(entry.first, str(error), final=True))
+        if not channel.must_read_log:
+            self.last_ack, self.unconfirmed = time.monotonic(), None
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()
 
     def refused(self, error: Exception) -> None:
-        """The oldest batch under way was not appended, as far as the broker says."""
+        """Interrupt the cursor, because the broker answered the oldest batch in flight with an error."""
         entry, cursor = self.sent.popleft(), self.cursor
-        number = error.code if isinstance(error, BrokerError) else None
-        if number in _NOT_CONFIRMED and not self.channel.in_trouble and not entry.old:
-            self.again = Again(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
+        code = error.code if isinstance(error, BrokerError) else None
+        if code in _UNCONFIRMED and not self.channel.must_read_log and not entry.old:
+            self.unconfirmed = UnconfirmedBatch(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
         entry.drop()
-        known = self.channel.known
+        leader_knew_us = self.channel.leader_knows_us
         self.channel.failed()
-        self.strange = self.strange + 1 if number == _OUT_OF_ORDER and not (self.sent or known) else 0
-        if number == _FORGOTTEN or self.strange >= _SURELY:
-            cursor.trouble(Renumber(FORGOTTEN, "the target has deleted all it had from us, and with it who we are"))
-        elif number == TOPIC_DENIED:
-            why = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
-            cursor.trouble(cursor.stops(entry.first, why))
-        elif number in _WHOLE_TOPIC:
-            cursor.trouble(cursor.stops(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
-        elif number not in _BAD_RECORD:
-            cursor.trouble(error)
+        first_refused = code == OUT_OF_ORDER_SEQUENCE_NUMBER and not (self.sent or leader_knew_us)
+        self.sequence_refusals = self.sequence_refusals + 1 if first_refused else 0
+        if code == UNKNOWN_PRODUCER_ID or self.sequence_refusals >= _REFUSALS_WHEN_FORGOTTEN:
+            reason = "the target has deleted all records of this producer id, and no longer knows it"
+            cursor.interrupt(Renumber(RestartAt.FORGOTTEN, reason))
+        elif code == TOPIC_AUTHORIZATION_FAILED:
+            reason = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
+            cursor.interrupt(cursor.stop_error(entry.first, reason))
+        elif code in _WHOLE_TOPIC:
+            cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
+        elif code not in _BAD_RECORD:
+            cursor.interrupt(error)
         elif entry.unit.single:
-            refusal = cursor.undeliverable(entry.first, f"the target refuses it: {describe(error)}", entry.unit)
-            refusal.place = self.place
-            cursor.trouble(refusal)
+            cause = f"the target refuses it: {describe(error)}"
+            undeliverable = cursor.undeliverable_error(entry.first, cause, entry.unit)
+            undeliverable.place = self.place
+            cursor.interrupt(undeliverable)
         else:
-            if number == _TOO_LARGE and entry.count > 1:
+            if code == MESSAGE_TOO_LARGE and entry.count > 1:
                 cursor.stream.learn_limit(self.topic, entry.size // 2)
             else:
-                cursor.few, cursor.few_until = max(1, entry.count // 2), entry.unit.end
-            cursor.trouble(Split(describe(error)))
+                cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
+            cursor.interrupt(SplitBatch(describe(error)))
         if not self.sent:
             cursor.drained.set()
 
     def abandoned(self, error: Exception) -> None:
-        """The connection is gone with answers outstanding."""
+        """Interrupt the cursor, because the connection was lost: no answer to the batches in flight will come."""
         if self.sent:
             for entry in self.sent:
                 entry.drop()
             self.sent.clear()
-            self.cursor.hold()
+            self.cursor.requests_lost()
         self.channel.abandon()
-        self.cursor.trouble(error)
+        self.cursor.interrupt(error)
         self.cursor.drained.set()
 
-    def clear(self, but: Collection[Unit] = ()) -> None:
-        """What was only fetched will be fetched again; some units may be kept."""
-        kept = deque(entry for entry in self.ready if entry.unit in but)
+    def clear(self, keep: Collection[Unit] = ()) -> None:
+        """Drop the batches that are ready, except those of the given units: they will be fetched again."""
+        kept = deque(entry for entry in self.ready if entry.unit in keep)
         for entry in self.ready:
-            if entry.unit not in but:
+            if entry.unit not in keep:
                 entry.drop()
         self.ready = kept
         if self.sender is not None and not kept:

@@ -1,4 +1,4 @@
-"""The records lane: records taken out of their batches, sent each to its partition, and packed into new batches."""
+"""Packing for the records lane: each record's target partition, and new batches for each of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from mirrormaker.wire.records.columns import Records, pack, sizes
 from mirrormaker.wire.records.compression import NONE
 from mirrormaker.wire.records.varints import Ints
 
-_SLACK = 1024  # what compression may add to data that does not get smaller: an eighth of it at most, and this
+# Compression makes data that does not shrink larger by at most an eighth, and these bytes.
+_SLACK = 1024
 
 
 class Packed(NamedTuple):
-    """A new batch: of which share it is, and which source offsets are in it."""
+    """A new batch, the index of its share, and the source offsets of its first and last record."""
 
     share: int
     batch: Batch
@@ -25,23 +26,26 @@ class Packed(NamedTuple):
 
 
 def by_key(records: Records, source_partition: int, count: int) -> Ints:
-    """The target partition of each record: where Java's partitioner puts its key; without one, spread by offset."""
+    """Return each record's target partition out of `count`: as Java's partitioner, or by offset if it has no key."""
     start, size = records.keys()
     chosen = murmur2.partitions(records.data, start, np.maximum(size, 0), count)
     keyless = size < 0
     if keyless.any():
-        chosen = np.where(keyless, murmur2.spread(source_partition, records.offsets, count), chosen)
+        chosen = np.where(keyless, murmur2.partitions_without_key(source_partition, records.offsets, count), chosen)
     return chosen
 
 
 def shares(targets: Ints, count: int) -> list[Ints]:
-    """For each target the indexes of its records, in order."""
+    """Return for each of `count` targets the indexes of its records, in order."""
     order = np.argsort(targets, kind="stable")
     return np.split(order, np.cumsum(np.bincount(targets, minlength=count))[:-1])
 
 
 def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: int) -> list[Packed]:
-    """Each share as batches of at most its limit, all packed in one go; a record that is larger goes alone."""
+    """Pack each share into batches of at most its limit; a larger record gets a batch of its own.
+
+    All shares are packed in one call of `pack`, which is faster than one call for each.
+    """
     order = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not len(order):
         return []
@@ -50,9 +54,9 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
     bounds, owner = [0], []
     at = 0
     for share, part in enumerate(parts):
-        found = _bounds(size[at : at + len(part)], limits[share], codec)
-        bounds += [at + bound for bound in found]
-        owner += [share] * len(found)
+        ends = _batch_ends(size[at : at + len(part)], limits[share], codec)
+        bounds += [at + end for end in ends]
+        owner += [share] * len(ends)
         at += len(part)
     packed, offsets = pack(chosen, bounds, codec), chosen.offsets
     return [
@@ -61,8 +65,8 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
     ]
 
 
-def _bounds(size: Ints, limit: int, codec: int) -> list[int]:
-    """Behind which records a batch ends."""
+def _batch_ends(size: Ints, limit: int, codec: int) -> list[int]:
+    """Return the index behind the last record of each batch."""
     if not len(size):
         return []
     limit -= HEADER.size
@@ -71,17 +75,17 @@ def _bounds(size: Ints, limit: int, codec: int) -> list[int]:
     until = np.cumsum(size)
     if until[-1] <= limit:
         return [len(size)]
-    found, at = [], 0
+    ends, at = [], 0
     while at < len(size):
         before = int(until[at - 1]) if at else 0
         stop = max(at + 1, int(np.searchsorted(until, before + limit, side="right")))
-        found.append(stop)
+        ends.append(stop)
         at = stop
-    return found
+    return ends
 
 
 def first_too_large(records: Records, limit: int, codec: int) -> int | None:
-    """The first record that does not fit into a batch of this size, not even alone."""
+    """Return the index of the first record that does not even fit into a batch of this size alone."""
     for index in np.flatnonzero(sizes(records) > limit - HEADER.size).tolist():
         (alone,) = pack(records[index : index + 1], [0, 1], codec)
         if len(alone) > limit:

@@ -16,95 +16,107 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.compression import NONE
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.buffer import Frame
+from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.handler import Handled
-from mirrormaker.worker.interrupts import SAME_PLACE, Hold, Renumber
-from mirrormaker.worker.lanes import goes_with
-from mirrormaker.worker.outlet import Entry, Outlet
+from mirrormaker.worker.interrupts import AwaitZombies, Renumber, RestartAt
+from mirrormaker.worker.lanes import codec_to_send
+from mirrormaker.worker.outlet import Entry, Outlet, RecordDigest
 from mirrormaker.worker.packing import Packed, by_key, first_too_large, pack_shares, shares
-from mirrormaker.worker.resume import Found
+from mirrormaker.worker.stream_task import StreamTask
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
 
 
-FAILS_ONLY_NOW = "a record cannot be delivered that was delivered before, so some records are sent again"
+FAILS_ONLY_NOW = "a record that was delivered before cannot be delivered now, so some records are sent again"
 NOT_THE_SAME = "the source is not what was mirrored (compacted or truncated since), so some records are sent again"
 
 
 class _Routed(NamedTuple):
-    """Records, and which of the outlets each one goes to."""
+    """Records for one topic, its outlets, and for each record the index of its outlet."""
 
     records: Records
     targets: Ints
     outlets: list[Outlet]
 
     def before(self, offset: int) -> _Routed:
-        few = int(np.searchsorted(self.records.offsets, offset))
-        return _Routed(self.records[:few], self.targets[:few], self.outlets)
+        """Return the records that come from before a source offset."""
+        count = int(np.searchsorted(self.records.offsets, offset))
+        return _Routed(self.records[:count], self.targets[:count], self.outlets)
 
 
 class Repack:
     """Takes records in the order of the source; leaves entries in the cursor's outlets and units in its progress."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, task: StreamTask, buffer: Buffer) -> None:
+        """`task` has the stream's settings; `buffer` counts the memory of new batches."""
         self.cursor = cursor
-        self._waiting: deque[tuple[int, Records | None, int, int, int, int, Frame]] = deque()  # for the message handler
+        self._task, self._buffer = task, buffer
+        # Work for the message handler: (handler round, records, end, leader epoch, codec, size in the fetch, memory).
+        self._queue: deque[tuple[int, Records | None, int, int, int, int, Frame]] = deque()
         self._worker: asyncio.Task[None] | None = None
-        self._old_before = 0.0
+        self._expiry_cutoff_ms = 0.0
 
-    def look_at_the_clock(self) -> None:
-        """Which records are so old by now that a broker may forget who wrote them?"""
-        self._old_before = self.cursor.old_before()
-        self.cursor.doubt_after(time.time() - self._old_before / 1000)
+    def update_expiry_cutoff(self) -> None:
+        """Compute from which age on a broker may forget which producer wrote a record."""
+        self._expiry_cutoff_ms = self.cursor.expiry_cutoff_ms()
+        self.cursor.doubt_idle_leaders(time.time() - self._expiry_cutoff_ms / 1000)
 
     def is_old(self, max_timestamp: int) -> bool:
-        """May a broker forget who wrote this? Then nothing goes out while another sender's requests may be under way."""
-        if max_timestamp >= self._old_before:
+        """Return True if a broker may forget which producer wrote this.
+
+        Raise AwaitZombies if that is so and a former sender's requests may still arrive: the record would be appended
+        twice.
+        """
+        if max_timestamp >= self._expiry_cutoff_ms:
             return False
-        if time.monotonic() < self.cursor.hold_until:
-            raise Hold
+        if time.monotonic() < self.cursor.zombies_until:
+            raise AwaitZombies
         return True
 
     def pass_over(self, end: int, epoch: int) -> None:
-        """Nothing to send for these offsets."""
+        """Move past offsets up to `end` that have nothing to send."""
         cursor = self.cursor
         cursor.expected, cursor.expected_epoch = end, epoch
         if cursor.handler is not None:
-            self._queue(None, end, epoch, NONE, 0)
+            self._enqueue(None, end, epoch, NONE, 0)
         else:
             cursor.progress.pass_over(end, epoch)
 
     def take(self, records: Records, end: int, epoch: int, codec: int, size: int) -> None:
-        """Records that follow each other up to `end`; `size` is what they took in the fetch."""
+        """Take the records up to source offset `end`; `size` is their share of the fetched bytes."""
         cursor = self.cursor
         if end <= cursor.expected:
             return
         if len(records) and records.offsets[0] < cursor.expected:
             records = records[int(np.searchsorted(records.offsets, cursor.expected)) :]
-        codec = goes_with(codec, cursor.stream.work.codec, cursor.takes_zstd)
+        codec = codec_to_send(codec, self._task.codec, cursor.takes_zstd)
         if cursor.handler is not None:
             cursor.expected, cursor.expected_epoch = end, epoch
-            self._queue(records, end, epoch, codec, size)
+            self._enqueue(records, end, epoch, codec, size)
         else:
             self._emit([Handled("", records, None)], end, epoch, codec, size)
 
     def _emit(self, handled: Sequence[Handled], end: int, epoch: int, codec: int, size: int) -> None:
-        """Pack what becomes of a range of source offsets, and put it in line; few at a time where a bad record is sought."""
+        """Turn a range of source offsets into units; into small ones where a bad record is being searched."""
         cursor = self.cursor
-        until = min(end, cursor.few_until)
+        until = min(end, cursor.split_until)
         suspects = sorted({n for part in handled for n in part.records.offsets[part.records.offsets < until].tolist()})
-        bounds = [*suspects[:: max(1, cursor.few)], until] if suspects else []
+        bounds = [*suspects[:: max(1, cursor.split_size)], until] if suspects else []
         for start, stop in pairwise(bounds):
-            self._emit_unit([part.of(start, stop) for part in handled], stop, epoch, codec, size)
+            self._emit_unit([part.between(start, stop) for part in handled], stop, epoch, codec, size)
         if not suspects:
             self._emit_unit(handled, end, epoch, codec, size)
         elif until < end:
-            self._emit_unit([part.of(until, end) for part in handled], end, epoch, codec, size)
+            self._emit_unit([part.between(until, end) for part in handled], end, epoch, codec, size)
 
     def _emit_unit(self, handled: Sequence[Handled], end: int, epoch: int, codec: int, size: int) -> None:
-        cursor, work = self.cursor, self.cursor.stream.work
-        routed = [self._routed(part) for part in handled]
+        """Pack the records of one unit, and put the batches into the outlets.
+
+        If a record cannot be delivered, the records before it are put there, and then the error is raised.
+        """
+        cursor = self.cursor
+        routed = [self._route(part) for part in handled]
         failure = self._first_failure(routed, codec)
         if failure is not None:
             end = failure.offset
@@ -115,20 +127,20 @@ class Repack:
         ready: list[tuple[Outlet, Packed, bool]] = []
         for records, targets, outlets in routed:
             parts = shares(targets, len(outlets)) if len(outlets) > 1 else [np.arange(len(records))]
-            parts = [self._without_what_is_there(o, p, records, unit) for o, p in zip(outlets, parts, strict=True)]
-            limits = [min(work.batch_bytes, outlet.max_bytes) for outlet in outlets]
+            parts = [self._without_skipped(o, p, records, unit) for o, p in zip(outlets, parts, strict=True)]
+            limits = [min(self._task.batch_bytes, outlet.max_bytes) for outlet in outlets]
             for packed in pack_shares(records, parts, limits, codec):
                 ready.append((outlets[packed.share], packed, self.is_old(packed.batch.max_timestamp)))
-        if failure is not None and not cursor.is_settled:
-            raise Renumber(SAME_PLACE, FAILS_ONLY_NOW)
+        if failure is not None and cursor.is_skipping:
+            raise Renumber(RestartAt.SAME_PLACE, FAILS_ONLY_NOW)
         total = sum(len(packed.batch.data) for _, packed, _ in ready)
-        frame = Frame(cursor.stream.buffer, total)
+        frame = Frame(self._buffer, total)
         for outlet, packed, old in ready:
             entry = Entry(packed.batch, packed.first, packed.last, unit, frame, old)
             outlet.ready.append(entry)
             unit.counts[outlet.place] = unit.counts.get(outlet.place, 0) + entry.count
         frame.drop(0)
-        unit.left = len(ready)
+        unit.pending = len(ready)
         cursor.progress.add(unit)
         cursor.stream.note_growth(size, total)
         if failure is not None:
@@ -136,86 +148,93 @@ class Repack:
         if cursor.handler is None:
             cursor.expected, cursor.expected_epoch = end, epoch
 
-    def _routed(self, handled: Handled) -> _Routed:
-        """Which records go where."""
+    def _route(self, handled: Handled) -> _Routed:
+        """Choose an outlet for each record."""
         cursor = self.cursor
-        topic, records, wanted = handled
+        topic, records, chosen = handled
         outlets = cursor.outlets_of(topic)
         if not outlets:
-            raise Renumber(SAME_PLACE, f"its message handler sends to {topic}", (topic,))
-        if not cursor.spreads:
+            raise Renumber(RestartAt.SAME_PLACE, f"its message handler sends to {topic}", (topic,))
+        if not cursor.fans_out:
             targets: Ints = np.zeros(len(records), np.int64)
-        elif cursor.stream.work.partition_by == "same" or (not topic and not cursor.position.by_key):
+        elif self._task.partition_by == "same" or (not topic and not cursor.position.by_key):
             targets = np.full(len(records), cursor.partition, np.int64)
         else:
             targets = by_key(records, cursor.partition, len(outlets))
-        if wanted is not None:
-            targets = np.where(wanted >= 0, wanted, targets)
+        if chosen is not None:
+            targets = np.where(chosen >= 0, chosen, targets)
         return _Routed(records, targets, outlets)
 
     def _first_failure(self, routed: Sequence[_Routed], codec: int) -> Undeliverable | None:
-        """The first record that the target would never take."""
-        found: list[tuple[int, str]] = []
+        """Return an error for the first record that the target would never take; None if there is no such record."""
+        failures: list[tuple[int, str]] = []
         for records, targets, outlets in routed:
             topic = outlets[0].topic
             limit = self.cursor.stream.max_message_bytes(topic)
             large = first_too_large(records, limit, codec)
             if large is not None:
                 cause = f"alone it is larger than the target topic's max.message.bytes of {limit}"
-                found.append((int(records.offsets[large]), cause))
+                failures.append((int(records.offsets[large]), cause))
             if len(targets) and int(targets.max()) >= len(outlets):
                 index = int(np.argmax(targets >= len(outlets)))
                 cause = f"it belongs to partition {int(targets[index])}, and {topic} has {len(outlets)} on the target"
-                found.append((int(records.offsets[index]), cause))
-        return self.cursor.undeliverable(*min(found)) if found else None
+                failures.append((int(records.offsets[index]), cause))
+        return self.cursor.undeliverable_error(*min(failures)) if failures else None
 
-    def _without_what_is_there(self, outlet: Outlet, part: Ints, records: Records, unit: Unit) -> Ints:
-        """After a resume the first records of each share are on the target already."""
+    def _without_skipped(self, outlet: Outlet, part: Ints, records: Records, unit: Unit) -> Ints:
+        """Return an outlet's records without those that the target holds already, which a resume has counted.
+
+        The last record that is skipped must be the last one that was found on the target: otherwise the source is no
+        longer what was mirrored.
+        """
         if not outlet.skip or not len(part):
             return part
-        there, part = part[: outlet.skip], part[outlet.skip :]
-        outlet.skip -= len(there)
-        if not outlet.skip and outlet.skip_to is not None and outlet.skip_to != Found.of(records, int(there[-1])):
-            raise Renumber(SAME_PLACE, NOT_THE_SAME)
+        skipped, part = part[: outlet.skip], part[outlet.skip :]
+        outlet.skip -= len(skipped)
+        expected = outlet.last_skipped
+        if not outlet.skip and expected is not None and expected != RecordDigest.of(records, int(skipped[-1])):
+            raise Renumber(RestartAt.SAME_PLACE, NOT_THE_SAME)
         unit.cuts[outlet.place] = outlet.channel.cut._replace(ahead=outlet.skip)
         return part
 
-    # -- message handlers: they may be slow, so they have a thread, and what they give back keeps its order
+    # -- message handlers: they may be slow, so they run in a thread, one call at a time and in order
 
-    def _queue(self, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
-        frame = Frame(self.cursor.stream.buffer, len(records.data) if records is not None else 0)
-        self._waiting.append((self.cursor.turn, records, end, epoch, codec, size, frame))
+    def _enqueue(self, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
+        frame = Frame(self._buffer, len(records.data) if records is not None else 0)
+        self._queue.append((self.cursor.handler_round, records, end, epoch, codec, size, frame))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         cursor = self.cursor
-        while self._waiting:
-            turn, records, end, epoch, codec, size, frame = self._waiting.popleft()
+        while self._queue:
+            handler_round, records, end, epoch, codec, size, frame = self._queue.popleft()
             try:
-                if turn == cursor.turn:
-                    await self._handle(turn, records, end, epoch, codec, size)
+                if handler_round == cursor.handler_round:
+                    await self._handle(handler_round, records, end, epoch, codec, size)
             except DataError as error:
-                cursor.trouble(cursor.stops(end, str(error)))
-            except Exception as error:  # whatever a handler does, it must not end in silence
-                cursor.trouble(error)
+                cursor.interrupt(cursor.stop_error(end, str(error)))
+            except Exception as error:  # whatever a handler raises must be reported
+                cursor.interrupt(error)
             finally:
                 frame.drop(0)
             cursor.offer()
 
-    async def _handle(self, turn: int, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
+    async def _handle(
+        self, handler_round: int, records: Records | None, end: int, epoch: int, codec: int, size: int
+    ) -> None:
         cursor = self.cursor
         if records is None:
             cursor.progress.pass_over(end, epoch)
             return
         assert cursor.handler is not None
         handled, failed = await cursor.stream.run_in_thread(cursor.handler, cursor.topic, cursor.partition, records)
-        if turn != cursor.turn:
+        if handler_round != cursor.handler_round:
             return
         if failed is not None:
             end = failed.offset
         self._emit(handled, end, epoch, codec, size)
         if failed is not None:
-            if not cursor.is_settled:
-                raise Renumber(SAME_PLACE, FAILS_ONLY_NOW)
-            raise cursor.undeliverable(failed.offset, failed.cause)
+            if cursor.is_skipping:
+                raise Renumber(RestartAt.SAME_PLACE, FAILS_ONLY_NOW)
+            raise cursor.undeliverable_error(failed.offset, failed.cause)

@@ -1,13 +1,10 @@
-"""Asking the target's own log how far a source partition got there."""
+"""Resuming: the target's own log says how many records behind a position it holds already."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
-
-from crc32c import crc32c
-from kafka.protocol.admin import DescribeProducersRequest
+from collections.abc import Callable, Sequence
 
 from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import (
@@ -16,86 +13,114 @@ from mirrormaker.kafka_errors import (
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
 )
-from mirrormaker.model.numbers import Channel, Seen
+from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.wire.client.cluster import Cluster, Partition
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
 from mirrormaker.wire.protocol import fetch, produce
+from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.columns import Records, unpack
+from mirrormaker.wire.records.columns import unpack
+from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
 
-_SCAN_BYTES = 8 << 20  # one answer of the scan; a ledger entry is at most 64 MB old
-_SCAN_UNPACKED = 1 << 30  # of the last batch found: our own, so no larger than what was sent
-_STUCK = 2.0  # seconds for which replicas may lag behind; more is a reason to look closer
-_AGAIN_MS = 1000  # how long a broker may hold such a request
-_POLL = 0.02  # seconds between looks at a high watermark that has not reached the log end
+# Limit of one answer to the scan. A position is committed after 64 MB of one partition, so a scan reads little more.
+_SCAN_BYTES = 8 << 20
+_MAX_UNPACKED = 1 << 30  # bytes of the last batch found, once it is unpacked
+_PARALLEL_SCANS = 4  # target partitions that are read at the same time for one source partition
+_HIGH_WATERMARK_POLL = 0.02  # seconds between requests for a high watermark that has not reached the log end
+_STUCK_AFTER = 2.0  # seconds without enough in-sync replicas until the unconfirmed batch is sent again
+_REPEAT_TIMEOUT_MS = 1000  # how long the broker may hold that request
 
 
-@dataclass(frozen=True)
-class Found:
-    """The last of our records on the target: what the source must show at the same place.
+def restart_outlets(
+    outlets: Sequence[Outlet], identity: Identity, cut_of: Callable[[Outlet], Cut], *, clean: bool
+) -> list[Outlet]:
+    """Set each outlet to its cut; return those whose log must be read, because the target may hold records behind it.
 
-    Key, value and headers alone: the target may have given it another timestamp, and compressed it anew.
+    `clean`: the target certainly holds nothing behind the cuts.
     """
+    unknown: list[Outlet] = []
+    for outlet in outlets:
+        cut = cut_of(outlet)
+        if not outlet.stands_at(cut):
+            outlet.restart(identity, cut)
+            if clean or not identity.is_numbered:
+                outlet.channel.resume([])
+            else:
+                unknown.append(outlet)
+        outlet.skip, outlet.last_skipped = cut.ahead, None
+    return unknown
 
-    size: int
-    checksum: int
 
-    @classmethod
-    def of(cls, records: Records, index: int) -> Found:
-        tail = records.tail(index)
-        return cls(len(tail), crc32c(tail))
+async def scan_outlets(
+    target: Cluster, unknown: Sequence[Outlet], ahead: Sequence[Outlet], cut_of: Callable[[Outlet], Cut]
+) -> None:
+    """Set what each outlet has to skip, from the logs of the target partitions.
 
+    `unknown` are outlets whose log must be read from their cut on. `ahead` are outlets whose cut says that the target
+    holds records from behind the position; the last one of them is read, so that it can be compared with the source's.
+    """
+    slots = asyncio.Semaphore(_PARALLEL_SCANS)
 
-@dataclass(frozen=True)
-class Again:
-    """The batch that comes next, just as it was sent before: it is not known whether it was appended."""
+    async def scan(outlet: Outlet) -> None:
+        async with slots:
+            last = None
+            if outlet in unknown:
+                present, last = await read_back(target, outlet.topic, outlet.channel, outlet.repeatable_batch())
+                outlet.unconfirmed = None
+                outlet.skip += present
+            if last is None and outlet in ahead:
+                last = await read_last(target, outlet.topic, cut_of(outlet))
+            outlet.last_skipped = last
 
-    data: bytes
-    topic_id: bytes
-    max_timestamp: int
+    tasks = [asyncio.ensure_future(scan(outlet)) for outlet in {*unknown, *ahead}]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def read_back(
-    target: Cluster, topic: str, channel: Channel, again: Again | None = None
-) -> tuple[int, Found | None]:
-    """How many records after the cut the target already holds, and the last batch of them."""
+    target: Cluster, topic: str, channel: Channel, unconfirmed: UnconfirmedBatch | None = None
+) -> tuple[int, RecordDigest | None]:
+    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last."""
     _leader(target, topic, channel.partition)
-    end = await _replicated_end(target, topic, channel.partition, again)
+    end = await _replicated_end(target, topic, channel.partition, unconfirmed)
     if end < channel.offset:
         raise NumbersBroken(
             f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
             " records were lost there (an unclean election?)"
         )
     start = await _offset(target, topic, channel.partition, EARLIEST)
-    beheaded = start > channel.offset
+    log_start_passed = start > channel.offset
     start = max(start, channel.offset)
-    seen: list[Seen] = []
+    logged: list[LoggedBatch] = []
     last: Batch | None = None
     while start < end:
         batches = await _fetch(target, topic, channel.partition, start)
         for batch in batches:
             identity = Identity(batch.producer_id, batch.producer_epoch)
             if batch.last_offset >= start and identity == channel.identity and not batch.is_control:
-                seen.append(
-                    Seen(
+                logged.append(
+                    LoggedBatch(
                         batch.base_offset, batch.last_offset, identity,
                         batch.base_sequence, batch.last_sequence, batch.count,
                     )
                 )  # fmt: skip
                 last = batch
-        if not batches:  # or only messages of an older format, which nobody writes any more
+        if not batches:  # nothing, or only messages of an older format, which a mirror never writes
             raise BrokerError(
-                NOT_LEADER_OR_FOLLOWER, f"the target shows nothing of {topic}-{channel.partition} at offset {start}"
+                NOT_LEADER_OR_FOLLOWER, f"the target returned no batch of {topic}-{channel.partition} at offset {start}"
             )
         start = batches[-1].last_offset + 1
-    if beheaded and not seen:
-        seen = await _remembered(target, topic, channel, end)
-    return channel.resume(seen, beheaded=beheaded), _last_record(last) if last is not None else None
+    if log_start_passed and not logged:
+        logged = await _producer_state(target, topic, channel, end)
+    return channel.resume(logged, log_start_passed=log_start_passed), _last_record(last) if last is not None else None
 
 
-async def read_last(target: Cluster, topic: str, cut: Cut) -> Found | None:
-    """The record right before a cut's offset, which is ours, if it is still there."""
+async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | None:
+    """Return the record right before a cut's offset, which is ours; None if it is no longer there."""
     try:
         batches = await _fetch(target, topic, cut.partition, cut.offset - 1) if cut.offset else []
     except BrokerError as error:
@@ -106,16 +131,19 @@ async def read_last(target: Cluster, topic: str, cut: Cut) -> Found | None:
     return _last_record(last) if last is not None else None
 
 
-def _last_record(batch: Batch) -> Found | None:
-    """Unless compaction has removed it: then nothing can be compared."""
-    records = unpack(Batches.of(batch), _SCAN_UNPACKED)
+def _last_record(batch: Batch) -> RecordDigest | None:
+    """Return the batch's last record; None if compaction has removed it."""
+    records = unpack(Batches.of(batch), _MAX_UNPACKED)
     if not len(records) or records.offsets[-1] != batch.last_offset:
         return None
-    return Found.of(records, -1)
+    return RecordDigest.of(records, -1)
 
 
-async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -> list[Seen]:
-    """What the leader remembers of us though none of it is left: a claim at most, used only where the log is silent."""
+async def _producer_state(target: Cluster, topic: str, channel: Channel, end: int) -> list[LoggedBatch]:
+    """Return the last batch that the leader remembers of our producer.
+
+    The log is the better witness; this is used only where retention has deleted all our batches.
+    """
     leader = target.leader(topic, channel.partition)
     request = DescribeProducersRequest(
         topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[channel.partition])]
@@ -123,37 +151,38 @@ async def _remembered(target: Cluster, topic: str, channel: Channel, end: int) -
     try:
         answer = await target.ask(request, leader.leader if leader else None)
     except UnsupportedRequest:
-        return []  # before Kafka 2.8: the ledger is all there is
+        return []  # before Kafka 2.8; the ledger has to do
     for producer in answer.topics[0].partitions[0].active_producers or ():
         if Identity(producer.producer_id, producer.producer_epoch) == channel.identity and producer.last_sequence >= 0:
-            return [Seen(end - 1, end - 1, channel.identity, producer.last_sequence, producer.last_sequence, 1)]
+            return [LoggedBatch(end - 1, end - 1, channel.identity, producer.last_sequence, producer.last_sequence, 1)]
     return []
 
 
-async def _replicated_end(target: Cluster, topic: str, partition: int, again: Again | None) -> int:
-    """The leader's log end, once all of it is replicated: what lies beyond the high watermark may still vanish.
+async def _replicated_end(target: Cluster, topic: str, partition: int, unconfirmed: UnconfirmedBatch | None) -> int:
+    """Return the leader's log end offset, once the high watermark has reached it: records beyond that may still vanish.
 
-    Under `min.insync.replicas` a leader of Kafka 4 does not move its high watermark; when enough replicas are there again because
-    the setting was lowered, it moves it only at the next append. So a batch of which it is not known whether it was appended
-    is sent once more: a broker answers it as the duplicate that it is, and looks at its high watermark.
+    A leader of Kafka 4 does not move its high watermark while there are fewer in-sync replicas than
+    `min.insync.replicas`. If that setting is lowered, it moves it only at the next append. Therefore a batch that may
+    have been appended is sent once more: the broker recognises the duplicate, answers it, and updates its high
+    watermark.
     """
     end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
     began = time.monotonic()
     while await _offset(target, topic, partition, LATEST) < end:
-        await asyncio.sleep(_POLL)
-        if again is not None and time.monotonic() - began > _STUCK:
-            await _send_again(target, topic, partition, again)
-            raise BrokerError(NOT_ENOUGH_REPLICAS, "what the target holds is not on enough replicas yet")
+        await asyncio.sleep(_HIGH_WATERMARK_POLL)
+        if unconfirmed is not None and time.monotonic() - began > _STUCK_AFTER:
+            await _send_again(target, topic, partition, unconfirmed)
+            raise BrokerError(NOT_ENOUGH_REPLICAS, "the end of the target's log is not on enough in-sync replicas yet")
     return end
 
 
-async def _send_again(target: Cluster, topic: str, partition: int, again: Again) -> None:
-    """Under the lease, as everything that is sent. Whatever the answer is, the log will tell."""
+async def _send_again(target: Cluster, topic: str, partition: int, unconfirmed: UnconfirmedBatch) -> None:
+    """Send the batch once more, only within the lease as always. The answer does not matter: the log will tell."""
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "produce-again")
-    version = min(connection.versions[produce.API_KEY][1], produce.VERSIONS[1])
-    topics = [(topic, again.topic_id, [(partition, memoryview(again.data))])]
-    parts = produce.request(version, topics, acks=-1, timeout_ms=_AGAIN_MS)
+    version = produce.version_for(connection)
+    topics = [(topic, unconfirmed.topic_id, [(partition, memoryview(unconfirmed.data))])]
+    parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
     await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
 
@@ -166,18 +195,18 @@ def _leader(target: Cluster, topic: str, partition: int) -> Partition:
 
 
 async def _offset(target: Cluster, topic: str, partition: int, when: int, replica: int = -1) -> int:
-    found = (await list_offsets(target, [(topic, partition)], when, replica=replica))[topic, partition]
-    if isinstance(found, Exception):
-        raise found
-    return found
+    offset = (await list_offsets(target, [(topic, partition)], when, replica=replica))[topic, partition]
+    if isinstance(offset, Exception):
+        raise offset
+    return offset
 
 
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
-    version = min(connection.versions[fetch.API_KEY][1], fetch.VERSIONS[1])
-    wanted = fetch.Wanted(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
-    body = fetch.request(
+    version = fetch.version_for(connection)
+    wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
+    body = fetch.encode_request(
         version,
         [(topic, target.topics[topic].id, [wanted])],
         max_wait_ms=100,
@@ -186,11 +215,11 @@ async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> li
         read_committed=False,
     )
     answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    error, found = fetch.answer(
+    error, parts = fetch.decode_response(
         version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
     )
     raise_for(error)
-    if not found:
-        raise BadFrame(f"the answer does not speak of {topic}-{partition}")
-    raise_for(found[0].error, topic)
-    return [batch for run in split(found[0].records) if isinstance(run, Batches) for batch in run]
+    if not parts:
+        raise BadFrame(f"the broker did not answer for {topic}-{partition}")
+    raise_for(parts[0].error, topic)
+    return [batch for run in split(parts[0].records) if isinstance(run, Batches) for batch in run]

@@ -1,4 +1,4 @@
-"""One stream: a Spark task that mirrors the partitions which the desk gives it, until the desk says stop or is gone."""
+"""One stream: a Spark task that mirrors the partitions which the driver gives it, until the driver says stop or is gone."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ import contextlib
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from mirrormaker.control.control_client import ControlClient
+from mirrormaker.control.control_messages import (
+    CannotDeliver,
+    Ended,
+    NeedsIdentity,
+    Outcome,
+    PartitionReport,
+    Released,
+    Report,
+    Stopped,
+    Take,
+)
+from mirrormaker.control.lease import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, lease_clock
 from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
     DriverGone,
     MirrorError,
-    PartitionError,
     Undeliverable,
     WireError,
     describe,
@@ -33,10 +44,10 @@ from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import load_handler
-from mirrormaker.worker.interrupts import FROM_THE_START, SAME_PLACE, Renumber
+from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.sender import Sender
-from mirrormaker.worker.stream_task import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, StreamTask, now
+from mirrormaker.worker.stream_task import StreamTask
 
 _REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
 _SKIP_WITHIN = (
@@ -45,14 +56,6 @@ _SKIP_WITHIN = (
 _ZSTD_SINCE = 7  # the Produce request's version
 
 T = TypeVar("T")
-
-
-class Given(NamedTuple):
-    """A partition that the desk wants mirrored; `tenancy` tells its reports from those of an earlier time."""
-
-    position: Position
-    clean: bool
-    tenancy: int
 
 
 class Stream:
@@ -65,7 +68,8 @@ class Stream:
         self.target = Cluster(work.target, self.has_lease)
         self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
         self.cursors: dict[tuple[str, int], Cursor] = {}
-        self._next: dict[tuple[str, int], Given] = {}  # to be taken when the cursor at work has come to its end
+        # Partitions to take as soon as the cursor that has them now has ended.
+        self._next: dict[tuple[str, int], Take] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._limits: dict[str, int] = {}
@@ -73,99 +77,112 @@ class Stream:
         self._growth = 1.0  # bytes that are sent for each byte fetched
         self.handler, self._no_handler = None, ""
         try:
-            self.handler = load_handler(*work.handler) if work.handler else None
+            self.handler = load_handler(work.handler, work.handler_object)
         except MirrorError as error:  # it was found where the mirror was started, and is not to be found here
             self._no_handler = str(error)
         self._hands = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
         self._refreshing: dict[str, asyncio.Task[None]] = {}
-        self._last_heard = now()  # when the last report was sent that the desk has answered
-        self._asked: dict[int, float] = {}
+        self._lease_from = lease_clock()  # when the last report was sent that the driver has answered
+        self._sent_at: dict[int, float] = {}  # by report number
         self._parent = os.getppid()
-        self._finished: list[dict[str, Any]] = []
+        self._ended: list[Ended] = []
+        self._never_taken: list[tuple[str, int]] = []
         self._reports = 0
         self._cpu_before = _cpu()  # Spark may have used this process for another task
-        self._dismissed = False
+        self._was_told_to_stop = False
         self._stopping = asyncio.Event()
-        self._gone = False  # the desk, or our right to send
+        self._is_cut_off = False  # from the driver, and so without a lease
 
     # -- the life of a stream
 
     async def run(self) -> list[Position]:
-        """Mirror until told to stop; the result is how far each partition came."""
-        line = await ControlClient.open(
-            self.work.control, self.work.secret, self.work.flow, self.work.epoch, self.number, self.attempt
-        )
+        """Mirror until told to stop; return how far each partition came."""
+        task = self.work
+        client = await ControlClient.open(task.control, task.secret, task.flow, task.job, self.number, self.attempt)
         self._report_now = asyncio.Event()
-        ears = asyncio.create_task(self._listen(line))
+        listening = asyncio.create_task(self._follow_orders(client))
         try:
             while not self._stopping.is_set():
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
                 self._report_now.clear()
                 self._tick()
-                await self._tell(line)
-            if not self._gone:
-                for cursor in self.cursors.values():
-                    cursor.release()
-                while self.cursors and self.has_lease():
-                    await asyncio.wait([c.done for c in self.cursors.values()], timeout=REPORT_EVERY)
-                    await asyncio.sleep(0)
-                    await self._tell(line)
-                await self._tell(line)
+                await self._send_report(client)
+            if not self._is_cut_off:
+                await self._finish(client)
         except DriverGone:
-            self._gone = True
+            self._is_cut_off = True
         finally:
-            ears.cancel()
-            line.close()
+            listening.cancel()
+            client.close()
             self._close()
-        if self._gone and not self._dismissed:
-            raise DriverGone("the desk is silent")  # a failed task is started again, one that returns is done for good
+        if self._is_cut_off and not self._was_told_to_stop:
+            # Spark starts a failed task again; a task that returns is done for good.
+            raise DriverGone("the driver does not answer")
         return [cursor.current for cursor in self.cursors.values()]
 
-    async def _tell(self, line: ControlClient) -> None:
-        number = self._reports = self._reports + 1
-        self._asked[number] = now()
-        await line.say({"number": number, **self._report()})
+    async def _finish(self, client: ControlClient) -> None:
+        """Release every partition, and report as they end."""
+        for cursor in self.cursors.values():
+            cursor.release()
+        while self.cursors and self.has_lease():
+            await asyncio.wait([c.done for c in self.cursors.values()], timeout=REPORT_EVERY)
+            await asyncio.sleep(0)
+            await self._send_report(client)
+        await self._send_report(client)
 
-    async def _listen(self, line: ControlClient) -> None:
-        """Do what the desk says, at once."""
+    async def _send_report(self, client: ControlClient) -> None:
+        number = self._reports = self._reports + 1
+        self._sent_at[number] = lease_clock()
+        await client.report(self._report(number))
+
+    async def _follow_orders(self, client: ControlClient) -> None:
+        """Carry out the driver's orders as they come."""
         try:
-            async for order in line:
-                if "heard" in order:
-                    self._last_heard = self._asked.pop(order["heard"], self._last_heard)
-                    self._asked = {number: when for number, when in self._asked.items() if number > order["heard"]}
-                for given in order.get("take", ()):
-                    self._take(Given(Position.from_json(given["position"]), given["clean"], given["tenancy"]))
-                for topic, partition in order.get("release", ()):
-                    cursor = self.cursors.get((topic, partition))
-                    waiting = self._next.pop((topic, partition), None)
-                    if cursor is not None:
-                        cursor.release()
-                    if cursor is None or waiting is not None:
-                        self._finished.append({"topic": topic, "partition": partition, "unknown": True})
-                        self._report_now.set()
-                if order.get("stop"):
-                    self._dismissed = True
+            async for order in client:
+                if order.heard is not None:
+                    self._extend_lease(order.heard)
+                for take in order.take:
+                    self._take(take)
+                for key in order.release:
+                    self._release(key)
+                if order.stop:
+                    self._was_told_to_stop = True
                     self._stopping.set()
                     self._report_now.set()
         except DriverGone:
-            self._gone = True
+            self._is_cut_off = True
             self._stopping.set()
             self._report_now.set()
 
+    def _extend_lease(self, number: int) -> None:
+        """The lease counts from when the answered report was sent: answers may have waited in a frozen process."""
+        self._lease_from = self._sent_at.pop(number, self._lease_from)
+        self._sent_at = {other: when for other, when in self._sent_at.items() if other > number}
+
+    def _release(self, key: tuple[str, int]) -> None:
+        cursor = self.cursors.get(key)
+        waiting = self._next.pop(key, None)
+        if cursor is not None:
+            cursor.release()
+        if cursor is None or waiting is not None:
+            self._never_taken.append(key)
+            self._report_now.set()
+
     def has_lease(self) -> bool:
-        """May this stream still send? Not when the desk is silent, and not as an orphan of a dead Spark."""
-        return not self._gone and now() - self._last_heard < LEASE
+        """Return True while this stream may send."""
+        return not self._is_cut_off and lease_clock() - self._lease_from < LEASE
 
     def _tick(self) -> None:
-        if not self.has_lease() or os.getppid() != self._parent:
-            self._gone = True
+        is_orphan = os.getppid() != self._parent  # Spark's worker daemon has died
+        if is_orphan or not self.has_lease():
+            self._is_cut_off = True
             self._stopping.set()
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
         for cursor in self.cursors.values():
-            cursor.look_for_an_end(_SKIP_WITHIN)
+            cursor.check_skipping(_SKIP_WITHIN)
 
     def _close(self) -> None:
         abort = not self.has_lease()
@@ -181,24 +198,27 @@ class Stream:
 
     # -- partitions come and go
 
-    def _take(self, given: Given) -> None:
-        key = given.position.key
+    def _take(self, take: Take) -> None:
+        key = take.position.key
         if self._stopping.is_set():
             return
-        if key in self.cursors:  # the desk has given up waiting for it, and wants it to start again
+        if key in self.cursors:  # the driver gave up waiting for it, and wants it to start again
             self.cursors[key].release()
-            self._next[key] = given
+            self._next[key] = take
             return
-        cursor = Cursor(self, given.position, clean=given.clean)
-        cursor.tenancy = given.tenancy
+        cursor = Cursor(self, take.position, clean=take.clean)
+        cursor.tenancy = take.tenancy
         self.cursors[key] = cursor
-        task = asyncio.create_task(self._mirror(cursor))
+        self._spawn(self._mirror(cursor))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
     def _knows(self, cursor: Cursor) -> bool:
         """Are all topics in the picture, with as many partitions as the driver has seen?"""
-        targets = Counter(outlet.topic for outlet in cursor.outlets if cursor.spreads) | Counter([cursor.topic])
+        targets = Counter(outlet.topic for outlet in cursor.outlets if cursor.fans_out) | Counter([cursor.topic])
         there = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
         return cursor.topic in self.source.topics and all(there.get(t, 0) >= n for t, n in targets.items())
 
@@ -226,52 +246,41 @@ class Stream:
                 cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
                 await asyncio.sleep(0.2)
         if self._no_handler:  # without it, records would go out that nobody has handled
-            cursor.refuse(cursor.stops(cursor.offset, self._no_handler))
+            cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
         else:
             await cursor.run()
-        why = cursor.done.result()
-        end: dict[str, Any] = {
-            "topic": cursor.topic,
-            "partition": cursor.partition,
-            "position": cursor.closing.to_json(),
-        }
-        if isinstance(why, Renumber):
-            end |= {"renumber": why.where, "reason": why.reason, "topics": list(why.topics)}
-        elif isinstance(why, Undeliverable):
-            end |= {"undeliverable": why.offset, "cause": why.cause, "reason": str(why)}
-        elif isinstance(why, PartitionError):
-            end |= {"stopped": True, "reason": str(why), "final": not why.retriable}
-        self._finished.append({**end, **self._figures(cursor)})
+        self._ended.append(Ended(self._partition_report(cursor, cursor.closing), _outcome(cursor.done.result())))
         del self.cursors[cursor.topic, cursor.partition]
         self._report_now.set()
-        if (given := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
-            self._take(given)
+        if (take := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
+            self._take(take)
 
-    def _report(self) -> dict[str, Any]:
-        """What the desk is told: each cursor's place, and those that came to their end."""
-        finished, self._finished = self._finished, []
-        return {
-            "partitions": [
-                {"topic": c.topic, "partition": c.partition, "position": c.current.to_json(), **self._figures(c)}
-                for c in self.cursors.values()
-            ],
-            "finished": finished,
-            "buffer": self.buffer.bytes,
-            "cpu": round(_cpu() - self._cpu_before, 3),
-            "memory": _memory(),
-        }
+    def _report(self, number: int) -> Report:
+        """Collect each cursor's position, and the partitions that ended since the last report."""
+        ended, self._ended = self._ended, []
+        never_taken, self._never_taken = self._never_taken, []
+        return Report(
+            number,
+            tuple(self._partition_report(cursor, cursor.current) for cursor in self.cursors.values()),
+            tuple(ended),
+            tuple(never_taken),
+            buffer_bytes=self.buffer.bytes,
+            cpu_seconds=round(_cpu() - self._cpu_before, 3),
+            memory_bytes=_memory(),
+        )
 
-    def _figures(self, cursor: Cursor) -> dict[str, Any]:
-        return {
-            "records": cursor.records,
-            "bytes": cursor.bytes,
-            "end": cursor.high_watermark,
-            "state": cursor.state,
-            "note": cursor.note,
-            "clean": cursor.is_clean,
-            "tenancy": cursor.tenancy,
-            **cursor.counters.news(),
-        }
+    def _partition_report(self, cursor: Cursor, position: Position) -> PartitionReport:
+        return PartitionReport(
+            position,
+            cursor.tenancy,
+            cursor.state,
+            cursor.note,
+            cursor.records,
+            cursor.bytes,
+            cursor.high_watermark,
+            cursor.is_clean,
+            cursor.counters.collect(),
+        )
 
     # -- what cursors ask for
 
@@ -281,29 +290,34 @@ class Stream:
         for node, fetcher in self._fetchers.items():
             if cursor in fetcher.cursors and (leader is None or node != leader.leader):
                 fetcher.leave(cursor)
-                cursor.lap += 1
+                cursor.fetch_round += 1
                 cursor.fetch_from = cursor.expected, cursor.expected_epoch
         if leader is None:
             cursor.note = "source: the partition has no leader"
             asyncio.get_running_loop().call_later(0.5, self._look_again, cursor)
             return
         if leader.leader not in self._fetchers:
-            self._fetchers[leader.leader] = Fetcher(self, leader.leader)
+            self._fetchers[leader.leader] = Fetcher(
+                leader.leader,
+                self.source,
+                self.work,
+                self.buffer,
+                room_to_fetch=self.room_to_fetch,
+                refresh=self.refresh_source,
+            )
         self._fetchers[leader.leader].join(cursor)
 
     def _look_again(self, cursor: Cursor) -> None:
         if cursor.flowing:
-            task = asyncio.create_task(self.refresh_source())
-            self._runs.add(task)
-            task.add_done_callback(self._runs.discard)
+            self._spawn(self.refresh_source())
 
     def check_topics(self, cursor: Cursor) -> None:
         """The same names may stand for other topics by now; the numbers were not meant for those."""
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
         if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
-            raise Renumber(FROM_THE_START, "the source topic was deleted and created again")
+            raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
         if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
-            raise Renumber(SAME_PLACE, "the target topic was deleted and created again")
+            raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """The connection to the target partition's leader."""
@@ -313,7 +327,8 @@ class Stream:
         lane = (hash(outlet.topic) + outlet.partition) % self.work.connections
         sender = self._senders.get((leader.leader, lane))
         if sender is None:
-            sender = self._senders[leader.leader, lane] = Sender(self, leader.leader, lane)
+            sender = Sender(leader.leader, lane, self.target, self.work, self.produce_timeout_ms)
+            self._senders[leader.leader, lane] = sender
         return sender
 
     def forget(self, cursor: Cursor) -> None:
@@ -326,7 +341,7 @@ class Stream:
     async def target_takes_zstd(self) -> bool:
         """Since Kafka 2.1."""
         connection = await self.target.connection(min(self.target.brokers))
-        return connection.versions[produce.API_KEY][1] >= _ZSTD_SINCE
+        return produce.version_for(connection) >= _ZSTD_SINCE
 
     def room_to_fetch(self) -> int:
         """Bytes to ask for: what still fits into the buffer once it is unpacked."""
@@ -395,7 +410,18 @@ class Stream:
             try:
                 self.check_topics(cursor)
             except Renumber as why:
-                cursor.trouble(why)
+                cursor.interrupt(why)
+
+
+def _outcome(why: Exception | None) -> Outcome:
+    """Translate the reason for which a cursor ended."""
+    if why is None:
+        return Released()
+    if isinstance(why, Renumber):
+        return NeedsIdentity(int(why.where), why.reason, tuple(why.topics))
+    if isinstance(why, Undeliverable):
+        return CannotDeliver(why.offset, why.cause, str(why))
+    return Stopped(str(why), final=isinstance(why, MirrorError) and not why.retriable)
 
 
 def _cpu() -> float:

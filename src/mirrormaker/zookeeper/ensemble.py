@@ -22,7 +22,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
-from mirrormaker.wire.client.cluster import address
+from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 from mirrormaker.zookeeper.registrations import Registration, registration
 
 Key = tuple[str, int]
@@ -40,12 +40,12 @@ def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
     servers, slash, chroot = text.strip().partition("/")
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):
-        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?", part)
-        if not match or not 0 < int(match[3] or _PORT) < 65536:
+        server = split_host_port(part, _PORT)
+        if server is None:
             raise SettingError(
                 f"ZooKeeper address {text}: '{part}' is not host:port; write host:2181,host2:2181/chroot"
             )
-        found.append((match[1] or match[2], int(match[3] or _PORT)))
+        found.append(server)
     names = [name for name in chroot.split("/") if name]
     if not found or any(name in (".", "..") for name in names):
         raise SettingError(f"ZooKeeper address {text}: write host:2181,host2:2181/chroot")
@@ -62,7 +62,7 @@ class ZooKeeper:
         self._client: Any = None
 
     def __enter__(self) -> ZooKeeper:
-        hosts = ",".join(address(*server) for server in self._servers)
+        hosts = ",".join(join_host_port(*server) for server in self._servers)
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         client = KazooClient(hosts + self._chroot, self.timeout, connection_retry=retry, logger=_SILENT)
         started = time.monotonic()
@@ -230,7 +230,7 @@ class ZooKeeper:
         )
 
     def _unreachable(self, waited: float) -> ZooKeeperError:
-        reasons = "; ".join(f"{address(*server)}: {_reason(*server)}" for server in self._servers)
+        reasons = "; ".join(f"{join_host_port(*server)}: {_reason(*server)}" for server in self._servers)
         error = ZooKeeperError(f"ZooKeeper {self.connect} cannot be reached within {waited:.1f} s: {reasons}")
         error.unknown_host = not _has_address(self._servers)
         return error

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.wire.client.cluster import address
+from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 
 _PROTOCOLS = {"PLAINTEXTSASL": "SASL_PLAINTEXT"}  # as some distributions of 0.9 and 0.10 called it
 
@@ -24,7 +24,7 @@ class Listener:
 
     def __str__(self) -> str:
         name = self.protocol if self.name == self.protocol else f"{self.name} ({self.protocol})"
-        return f"{name} at {address(self.host, self.port)}"
+        return f"{name} at {join_host_port(self.host, self.port)}"
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,13 @@ def registration(broker: int, data: bytes, where: str) -> Registration:
     """A broker's znode, of whichever version of Kafka; `where` names it in errors."""
     text = data.decode("utf-8", "replace").strip()
     if re.fullmatch(r"[^:{]*:[^:]+:\d+", text):  # 0.7 wrote creator:host:port
-        _, host, port = text.split(":")
-        return Registration(broker, 0, (_listener("PLAINTEXT", host, port, {}, where),))
+        return Registration(broker, 0, (_endpoint(f"PLAINTEXT://{text.partition(':')[2]}", {}, where),))
     try:
         found = json.loads(text)
         protocols = found.get("listener_security_protocol_map") or {}
         endpoints = found.get("endpoints") or []
         if not endpoints:  # 0.8 had a host and a port, and one protocol
-            endpoints = [f"PLAINTEXT://{address(found['host'], int(found['port']))}"]
+            endpoints = [f"PLAINTEXT://{join_host_port(found['host'], int(found['port']))}"]
         listeners = tuple(_endpoint(endpoint, protocols, where) for endpoint in endpoints)
         return Registration(broker, int(found.get("version", 1)), listeners)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -88,18 +87,13 @@ def requests_of(brokers: Mapping[int, Registration]) -> tuple[int, ...] | None:
 
 
 def _endpoint(text: str, protocols: Mapping[str, str], where: str) -> Listener:
-    match = re.fullmatch(r"([A-Za-z0-9_.-]+)://(?:\[([^\]\s]+)\]|([^:/\s]+)):(\d+)", text)
-    if not match:
-        raise _no_registration(where, text)
-    return _listener(match[1], match[2] or match[3], match[4], protocols, where)
-
-
-def _listener(name: str, host: str, port: str, protocols: Mapping[str, str], where: str) -> Listener:
     """Until 0.10.2 a listener was named after its protocol; since then a map says which one it speaks."""
-    protocol = protocols.get(name, name).upper()
-    if not host or not 0 < int(port) < 65536:
-        raise _no_registration(where, f"{name}://{host}:{port}")
-    return Listener(name, _PROTOCOLS.get(protocol, protocol), host, int(port))
+    match = re.fullmatch(r"([A-Za-z0-9_.-]+)://(.+)", text)
+    place = split_host_port(match[2]) if match else None
+    if match is None or place is None:
+        raise _no_registration(where, text)
+    protocol = protocols.get(match[1], match[1]).upper()
+    return Listener(match[1], _PROTOCOLS.get(protocol, protocol), *place)
 
 
 def _no_registration(where: str, text: str) -> ClusterError:

@@ -1,4 +1,4 @@
-"""A seat in the group: what it claims, and whether it has been ours all the time. The coordinator's answers are played."""
+"""Membership of the group: what a member claims, and whether it was in the group all the time. Coordinator answers are scripted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import NotMember
-from mirrormaker.model.assignor import AGAIN
+from mirrormaker.model.assignor import REJOIN
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
 KEYS = frozenset({("orders", 0), ("orders", 1)})
@@ -21,7 +21,7 @@ KEYS = frozenset({("orders", 0), ("orders", 1)})
 def seat(*partitions: int, ours: bool = True) -> bytes:
     kind = ConsumerProtocolAssignment
     rows = [kind.TopicPartition(topic="orders", partitions=list(partitions))]
-    return bytes(kind(version=1, assigned_partitions=rows, user_data=AGAIN if ours else b"").encode())
+    return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN if ours else b"").encode())
 
 
 class Played(Membership):
@@ -29,7 +29,7 @@ class Played(Membership):
 
     def __init__(self, *answers: Any) -> None:
         settings: Any = SimpleNamespace(group_id="g", session_timeout_ms=10_000, heartbeat_interval_ms=1000)
-        super().__init__(Cluster(Endpoint((("127.0.0.1", 1),))), settings, None, 2, lambda: self.seat.assigned)
+        super().__init__(Cluster(Endpoint((("127.0.0.1", 1),))), settings, None, 2, lambda: self.generation.assigned)
         self.answers = list(answers)
         self.asked: list[Any] = []
 
@@ -98,12 +98,12 @@ def test_a_failed_round_after_an_absence_does_not_heal_it() -> None:
     assert found == [False, None, False]
 
 
-def test_the_seat_changes_as_a_whole_and_only_when_it_is_given() -> None:
+def test_the_generation_changes_as_a_whole_and_only_when_it_is_given() -> None:
     membership, _ = play((joined(5), synced(0, 1)), (joined(6), synced(error=27)))
-    assert (membership.seat.generation, membership.seat.assigned) == (5, KEYS)
+    assert (membership.generation.number, membership.generation.assigned) == (5, KEYS)
     membership, _ = play((joined(5), synced(0, 1)), (joined(6), synced(0)))
-    assert membership.seat.claimed == KEYS
-    assert membership.seat.has_to_go == {("orders", 1)}
+    assert membership.generation.claimed == KEYS
+    assert membership.generation.to_release == {("orders", 1)}
 
 
 def test_what_is_held_is_claimed_with_the_generation_that_gave_it() -> None:
@@ -114,17 +114,17 @@ def test_what_is_held_is_claimed_with_the_generation_that_gave_it() -> None:
     assert told.user_data[-4:] == (5).to_bytes(4, "big")
 
 
-def test_an_answer_to_an_earlier_seat_says_nothing_of_this_one() -> None:
+def test_an_answer_to_an_earlier_generation_says_nothing_of_this_one() -> None:
     membership, _ = play((joined(5), synced(0, 1)))
-    earlier = membership.seat
+    earlier = membership.generation
     membership.answers = [joined(6), synced(0, 1)]
     asyncio.run(membership._join())
-    sure: Callable[[], bool] = lambda: membership.is_sure  # noqa: E731
+    certain: Callable[[], bool] = lambda: membership.is_certain  # noqa: E731
     for code in (22, 25, 27):
         with pytest.raises(NotMember):
             membership._check(code, "commit", earlier)
-    assert sure()
+    assert certain()
     assert not membership._rejoin.is_set()
     with pytest.raises(NotMember):
-        membership._check(25, "heartbeat", membership.seat)
-    assert not sure()
+        membership._check(25, "heartbeat", membership.generation)
+    assert not certain()

@@ -1,4 +1,4 @@
-"""Sharing a group's partitions: all of them, evenly by streams, and only what must move moves."""
+"""Assigning a group's partitions: all of them, evenly by streams, and with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.model.assignor import Key, Member, card, read_card, share
+from mirrormaker.model.assignor import Key, Member, assign, decode_user_data, encode_user_data
 
 NAMES = ["audit", "orders", "payments", "refunds"]
 Group = dict[str, Member]
@@ -27,9 +27,11 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[Group, dict[str, in
 def settled(members: Group, counts: dict[str, int], generation: int = 0) -> Group:
     """Members after as many rounds as it takes: each holds its share."""
     for round_ in range(3):
-        shares = share(members, counts)
-        after = {n: replace(m, held=frozenset(shares[n]), generation=generation + round_) for n, m in members.items()}
-        if all(after[n].held == m.held for n, m in members.items()):
+        assigned = assign(members, counts)
+        after = {
+            n: replace(m, owned=frozenset(assigned[n]), generation=generation + round_) for n, m in members.items()
+        }
+        if all(after[n].owned == m.owned for n, m in members.items()):
             return after
         members = after
     raise AssertionError("the group does not come to rest")
@@ -43,10 +45,10 @@ def everything(counts: dict[str, int]) -> set[Key]:
 def test_each_partition_has_exactly_one_member_that_wants_it(group: tuple[Group, dict[str, int]]) -> None:
     members, counts = group
     after = settled(members, counts)
-    keys = [key for member in after.values() for key in member.held]
+    keys = [key for member in after.values() for key in member.owned]
     assert len(keys) == len(set(keys))
     assert set(keys) == everything(counts)
-    assert all(topic in member.topics for member in after.values() for topic, _ in member.held)
+    assert all(topic in member.topics for member in after.values() for topic, _ in member.owned)
 
 
 @given(groups(alike=True))
@@ -54,7 +56,7 @@ def test_shares_go_by_streams(group: tuple[Group, dict[str, int]]) -> None:
     after = settled(*group)
     for one in after.values():
         for other in after.values():
-            assert len(one.held) / one.streams <= (len(other.held) + 1) / other.streams
+            assert len(one.owned) / one.streams <= (len(other.owned) + 1) / other.streams
 
 
 @given(groups(alike=True), st.integers(1, 4))
@@ -65,12 +67,12 @@ def test_a_member_that_joins_gets_its_share_in_two_rounds_and_nothing_else_moves
     before = settled(members, counts)
     topics = next(iter(members.values())).topics
     joined = {**before, "new": Member(topics, streams)}
-    first = share(joined, counts)
+    first = assign(joined, counts)
     for name, member in before.items():
-        assert first[name] <= member.held, "a partition moved between members that were there"
-        assert first["new"].isdisjoint(member.held), "given away while its holder still has it"
+        assert first[name] <= member.owned, "a partition moved between members that were there"
+        assert first["new"].isdisjoint(member.owned), "given away while its holder still has it"
     after = settled(joined, counts, 10)
-    gained = [key for name in before for key in after[name].held - before[name].held]
+    gained = [key for name in before for key in after[name].owned - before[name].owned]
     assert not gained
 
 
@@ -81,9 +83,9 @@ def test_only_what_a_dead_member_had_moves(group: tuple[Group, dict[str, int]], 
     dead = data.draw(st.sampled_from(sorted(before)))
     left = {name: member for name, member in before.items() if name != dead}
     if left:
-        first = share(left, counts)
+        first = assign(left, counts)
         assert set().union(*first.values()) == everything(counts), "all at once: nobody has to let go"
-        assert all(before[name].held <= first[name] for name in left)
+        assert all(before[name].owned <= first[name] for name in left)
 
 
 @given(groups(alike=True), st.data())
@@ -96,22 +98,22 @@ def test_one_that_was_away_loses_what_others_were_given_since(
     others = {name: member for name, member in before.items() if name != away}
     if others:
         back = {**settled(others, counts, 10), away: before[away]}
-        first = share(back, counts)
-        held = set().union(*(back[name].held for name in others))
+        first = assign(back, counts)
+        held = set().union(*(back[name].owned for name in others))
         assert first[away].isdisjoint(held)
 
 
 def test_what_a_member_tells() -> None:
-    assert read_card(card(8, 41)) == (8, 41)
-    assert read_card(b"") == (1, -1)
-    assert read_card(b"some other client's own data") == (1, -1)
+    assert decode_user_data(encode_user_data(8, 41)) == (8, 41)
+    assert decode_user_data(b"") == (1, -1)
+    assert decode_user_data(b"some other client's own data") == (1, -1)
 
 
 def test_ten_thousand_partitions_are_shared_quickly() -> None:
     counts = {f"topic-{n}": 10 for n in range(1000)}
     topics = frozenset(counts)
     alone = Member(topics, 4, frozenset(everything(counts)), 1)
-    shares = share({"old": alone, "new": Member(topics, 4)}, counts)
+    shares = assign({"old": alone, "new": Member(topics, 4)}, counts)
     assert len(shares["old"]) == 5000
     assert not shares["new"]
 
@@ -123,14 +125,14 @@ def test_one_that_has_only_just_started_gets_nothing_while_there_are_others(
     members, counts = group
     before = settled(members, counts)
     topics = next(iter(members.values())).topics
-    first = share({**before, "new": Member(topics, 0)}, counts)
+    first = assign({**before, "new": Member(topics, 0)}, counts)
     assert not first.pop("new")
-    assert first == {name: set(member.held) for name, member in before.items()}
+    assert first == {name: set(member.owned) for name, member in before.items()}
 
 
 def test_those_who_have_all_just_started_share_at_once() -> None:
     topics = frozenset({"orders"})
-    shares = share({"a": Member(topics, 0), "b": Member(topics, 0)}, {"orders": 4})
+    shares = assign({"a": Member(topics, 0), "b": Member(topics, 0)}, {"orders": 4})
     assert sorted(map(len, shares.values())) == [2, 2]
 
 
@@ -143,5 +145,5 @@ def test_one_that_has_waited_too_long_for_its_streams_loses_all_to_others(
     late = data.draw(st.sampled_from(sorted(before)))
     if len(before) > 1:
         after = settled({**before, late: replace(before[late], streams=-1)}, counts, 10)
-        assert not after[late].held
-        assert set().union(*(member.held for member in after.values())) == everything(counts)
+        assert not after[late].owned
+        assert set().union(*(member.owned for member in after.values())) == everything(counts)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import LedgerError
-from mirrormaker.model.ledger import MARK, MAX_METADATA, pack, rows, unpack
+from mirrormaker.model.ledger import MAX_METADATA, PREFIX, pack, rows, unpack
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.strategies import names, sequences
 
@@ -105,10 +105,10 @@ def test_an_entry_of_a_newer_version_is_refused_by_name(mark: str) -> None:
         read(SAMPLE, mark)
 
 
-@pytest.mark.parametrize("rest", ["", "䀁", "by hand", pack(SAMPLE)[len(MARK) : -5]])
+@pytest.mark.parametrize("rest", ["", "䀁", "by hand", pack(SAMPLE)[len(PREFIX) : -5]])
 def test_an_entry_that_is_damaged_is_refused_by_name(rest: str) -> None:
     try:
-        read(SAMPLE, MARK + rest)
+        read(SAMPLE, PREFIX + rest)
     except LedgerError as error:
         assert "orders-3" in str(error)
 
@@ -117,18 +117,18 @@ def test_an_entry_that_is_damaged_is_refused_by_name(rest: str) -> None:
 def test_fields_that_a_later_version_adds_behind_ours_are_left_alone(position: Position, added: bytes) -> None:
     """Within format 1 fields may be added at the end: an older process in the same group must read on."""
     number = 0
-    for char in reversed(pack(position)[len(MARK) :]):
+    for char in reversed(pack(position)[len(PREFIX) :]):
         number = number << 15 | ord(char) - 0x4000
     longer = number << 8 * len(added) | int.from_bytes(added, "big")
     chars = []
     while longer:
         longer, digit = divmod(longer, 1 << 15)
         chars.append(chr(0x4000 + digit))
-    assert read(position, MARK + "".join(chars)) == position
+    assert read(position, PREFIX + "".join(chars)) == position
 
 
 def test_an_entry_of_the_first_release_is_still_read() -> None:
-    """Frozen: whoever updates must not have to start anew."""
+    """Frozen: an update must not mirror a topic from its start again."""
     metadata = FIRST_RELEASE
     assert read(SAMPLE, metadata) == SAMPLE
 
@@ -136,6 +136,41 @@ def test_an_entry_of_the_first_release_is_still_read() -> None:
 FIRST_RELEASE = (
     "mirrormaker/1:最蜐䐍䭘錥袉兓樥띎棆䤹檲瓴ꪦ博䘋䀀ꀀ菃䞇伏帞簼롸냰ꇡ簿롸냰ꇡ菃䞇伏帞吼䀀䀀ꀀ䒙䀀䀀䀀䀄䀀䀐"
 )
+
+
+SPREAD = replace(
+    SAMPLE,
+    leader_epoch=-1,
+    target_topic_id="",
+    cuts=(
+        Cut(0, 7, 1 << 33),
+        Cut(3, 2**31 - 1, 5000, "", 12),
+        Cut(1, 0, 0, "orders-eu"),
+        Cut(2, 40, 41, "orders-eu", 3),
+    ),
+)
+WITHOUT_IDS = replace(SAMPLE, identity=Identity(-1, 0), topic_id="", target_topic_id="", target_cluster="")
+
+
+@pytest.mark.parametrize(
+    ("position", "metadata"),
+    [
+        (
+            SAMPLE,
+            "mirrormaker/1:䀀踀丠䠛嚰晊儓抧鑊꺜醍割镤ꧨ镌暵䰖䀀耀䞇伏帞簼롸냰ꇡ菃롿냰ꇡ菃䞇伏帞簼桸䀀䀀耀䤳䀀䀀䀀䀈䀀䀠",
+        ),
+        (
+            SPREAD,
+            "mirrormaker/1:䌃䈘䀈腈䀢䀀䁀突浥ꓦ冕뮓傖ꀀꈉ뾃뿿䟿䂀䀸瀠設卌朢詅岨䷝늣ꐤꢪ賓疪噍䀘䀀䀀䀀䀀䀀䀀䀀䀀䀀렀냰ꇡ菃䞇伏帞簼롸뿰뿿䀿玀䀒䀀䀀䠀䀀怀",
+        ),
+        (WITHOUT_IDS, "mirrormaker/1:䀀踀丠䠛耀䀁䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀀䀅䀀䀀뿸뿿뿿뿿䃿䀀䈀"),
+    ],
+    ids=["one target partition", "several topics and records ahead", "an old target"],
+)
+def test_an_entry_is_written_as_it_always_was(position: Position, metadata: str) -> None:
+    """Frozen: an older process in the same group reads what this one writes."""
+    assert pack(position) == metadata
+    assert read(position, metadata) == position
 
 
 def test_a_commit_has_one_row_per_partition_grouped_by_topic() -> None:

@@ -1,12 +1,13 @@
-"""The numbers: each rule of a channel by an example. `test_model.py` lets them all work together."""
+"""Each rule of a channel by an example; `test_numbers_model.py` lets them all work together."""
 
 from __future__ import annotations
 
 import pytest
 
 from mirrormaker.errors import NumbersBroken
-from mirrormaker.model.numbers import MAX_IN_FLIGHT, SEQUENCES, Channel, Seen
+from mirrormaker.model.numbers import MAX_IN_FLIGHT, Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
 US, OTHERS = Identity(7, 0), Identity(8, 0)
 
@@ -26,9 +27,9 @@ def known(sequence: int = 0, offset: int = 0) -> Channel:
     return new
 
 
-def shown(base_offset: int, sequence: int, count: int, identity: Identity = US) -> Seen:
+def shown(base_offset: int, sequence: int, count: int, identity: Identity = US) -> LoggedBatch:
     last = (sequence + count - 1) % SEQUENCES
-    return Seen(base_offset, base_offset + count - 1, identity, sequence, last, count)
+    return LoggedBatch(base_offset, base_offset + count - 1, identity, sequence, last, count)
 
 
 # -- when to send
@@ -78,7 +79,7 @@ def test_old_records_go_alone_even_when_the_identity_is_known() -> None:
 
 def test_after_reading_the_log_again_the_first_batch_goes_alone_again() -> None:
     sender = known()
-    sender.trouble()
+    sender.stop_until_log_read()
     sender.resume([])
     sender.number(1)
     assert not sender.may_send(old=False)
@@ -92,7 +93,7 @@ def test_trouble_stops_sending() -> None:
     sender.number(5)
     sender.number(5)
     sender.failed()
-    assert sender.in_trouble
+    assert sender.must_read_log
     assert sender.in_flight == 1
     assert not sender.may_send(old=False)
 
@@ -224,7 +225,7 @@ def test_counting_goes_on_across_the_largest_number() -> None:
         [shown(5, 15, 5)],  # from before the cut
     ],
 )
-def test_a_log_that_contradicts_the_numbers_stops_the_partition(log: list[Seen]) -> None:
+def test_a_log_that_contradicts_the_numbers_stops_the_partition(log: list[LoggedBatch]) -> None:
     new = Channel(US, Cut(0, 20, 5))
     with pytest.raises(NumbersBroken, match=r"producer id 7 at offset \d+ where \d+ comes next"):
         new.resume(log)
@@ -234,6 +235,6 @@ def test_a_log_that_contradicts_the_numbers_stops_the_partition(log: list[Seen])
 def test_reading_twice_counts_once() -> None:
     new = Channel(US, Cut(0, 20, 5))
     assert new.resume([shown(5, 20, 3)]) == 3
-    new.trouble()
+    new.stop_until_log_read()
     assert new.resume([]) == 0
     assert new.cut == Cut(0, 23, 8)

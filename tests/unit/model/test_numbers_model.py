@@ -1,10 +1,11 @@
-"""Thousands of short histories against a simulated target partition: whatever happens, each record arrives once, in order.
+"""Thousands of short histories against a simulated target partition: each record arrives once and in order.
 
-The log behaves as brokers do (measured; see "Exactly once" in docs/design.md): it takes a batch only if its first number is the
-next one of a known identity, answers a repeat of one of the last five batches with its offset, refuses the rest with error 45,
-and takes *any* first number from an identity that it does not know. Around it everything goes wrong: requests are refused,
-delayed until long after their sender died, answered but not heard; senders crash, are replaced while they still run, come back;
-leaders change and lose what was not replicated; others write to the same partition.
+The log behaves as brokers do (measured; see "Exactly once" in docs/design.md): it takes a batch only if its first
+number is the next one of a known identity, answers a repeat of one of the last five batches with its offset, refuses
+the rest with error 45, and takes *any* first number from an identity that it does not know. Around it everything goes
+wrong: requests are refused, delayed until long after their sender died, answered but not heard; senders crash, are
+replaced while they still run, come back; leaders change and lose what was not replicated; others write to the same
+partition.
 
 The senders are `Channel`s, the same class that runs in a stream.
 """
@@ -19,8 +20,9 @@ from typing import NamedTuple
 import pytest
 
 from mirrormaker.errors import NumbersBroken
-from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
+from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
+from mirrormaker.wire.records.batch import SEQUENCES
 
 OURS, THEIRS = Identity(7, 0), Identity(8, 0)
 NOT_LEADER, TIMED_OUT, OUT_OF_ORDER = 6, 7, 45
@@ -56,8 +58,10 @@ class Kept(NamedTuple):
     def last_sequence(self) -> int:
         return (self.sequence + len(self.records) - 1) % SEQUENCES
 
-    def seen(self) -> Seen:
-        return Seen(self.base_offset, self.end - 1, self.identity, self.sequence, self.last_sequence, len(self.records))
+    def seen(self) -> LoggedBatch:
+        return LoggedBatch(
+            self.base_offset, self.end - 1, self.identity, self.sequence, self.last_sequence, len(self.records)
+        )
 
 
 class Log:
@@ -145,7 +149,7 @@ class Sender:
             self.channel.failed()
             return
         self.channel.acknowledged(kept.base_offset)
-        if not self.channel.in_trouble:
+        if not self.channel.must_read_log:
             self.source = end
 
     def lose_connection(self) -> None:
@@ -278,7 +282,7 @@ class World:
         if not self.senders:
             return
         sender = self.random.choice(self.senders)
-        if not sender.channel.in_trouble or sender.under_way:
+        if not sender.channel.must_read_log or sender.under_way:
             sender.scan_to = None
         elif sender.scan_to is None or sender.scan_to > self.log.end:
             sender.scan_to = self.log.end
@@ -390,20 +394,20 @@ class PipelinesTooEarly(Channel):
     """Five in flight, whether or not the leader knows the identity."""
 
     def may_send(self, old: bool, limit: int = 5) -> bool:
-        return not self.in_trouble and self.in_flight < limit
+        return not self.must_read_log and self.in_flight < limit
 
 
 class GoesOnAfterAnError(Channel):
     """An error concerns only the batch that it was for."""
 
     def failed(self) -> None:
-        self._under_way.popleft()
+        self._in_flight.popleft()
 
 
 class NeverLooks(Channel):
     """Goes on from the ledger's numbers, without asking the log."""
 
-    def resume(self, log: object, *, beheaded: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
         return super().resume([])
 
 
@@ -411,9 +415,9 @@ class CountsOnly(Channel):
     """Takes the highest number in the log, without looking for holes before it, and no offset amiss."""
 
     def may_send(self, old: bool, limit: int = 5) -> bool:
-        return not self.in_trouble and self.in_flight < limit
+        return not self.must_read_log and self.in_flight < limit
 
-    def resume(self, log: object, *, beheaded: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
         ours = [seen for seen in log if seen.identity == self.identity]  # type: ignore[attr-defined]
         if not ours:
             return super().resume([])
@@ -443,7 +447,7 @@ def test_trusting_records_that_are_not_replicated_loses_them() -> None:
 
 def test_starting_behind_what_is_not_replicated_stops_a_sender_for_nothing() -> None:
     """Others' records that vanish with their leader put ours before the offset that the ledger was opened with."""
-    assert any("before what precedes it" in wrong for wrong in wrongs(start_at_log_end=True))
+    assert any("before the records that precede it" in wrong for wrong in wrongs(start_at_log_end=True))
 
 
 def test_a_ledger_entry_whose_numbers_are_ahead_of_its_offset_doubles_records() -> None:

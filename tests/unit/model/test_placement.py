@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.model.placement import moves, spread
+from mirrormaker.model.placement import moves, place
 
 Key = tuple[str, int]
 
@@ -23,7 +23,7 @@ def totals(plan: dict[Key, int], count: int, loads: dict[Key, float]) -> list[fl
 
 @given(st.sets(keys), streams, loads)
 def test_every_partition_has_one_stream(partitions: set[Key], count: int, loads: dict[Key, float]) -> None:
-    plan = spread(partitions, range(count), loads, {})
+    plan = place(partitions, range(count), loads, {})
     assert set(plan) == partitions
     assert all(0 <= stream < count for stream in plan.values())
 
@@ -33,14 +33,14 @@ def test_what_has_a_stream_stays_there(
     data: st.DataObject, old: set[Key], new: set[Key], count: int, loads: dict[Key, float]
 ) -> None:
     now = {key: data.draw(st.integers(0, count - 1)) for key in old}
-    plan = spread(old | new, range(count), loads, now)
+    plan = place(old | new, range(count), loads, now)
     assert {key: plan[key] for key in old} == now
     assert set(plan) == old | new
 
 
 @given(st.sets(keys), streams)
 def test_without_loads_the_numbers_are_even(partitions: set[Key], count: int) -> None:
-    plan = spread(partitions, range(count), {}, {})
+    plan = place(partitions, range(count), {}, {})
     numbers = [list(plan.values()).count(s) for s in range(count)]
     assert max(numbers) - min(numbers) <= 1
 
@@ -50,19 +50,19 @@ def test_no_stream_gets_more_than_its_share_and_one_partition(
     partitions: set[Key], count: int, loads: dict[Key, float]
 ) -> None:
     """The heaviest first, each to whoever has least: nobody ends above the mean by more than one partition's load."""
-    plan = spread(partitions, range(count), loads, {})
+    plan = place(partitions, range(count), loads, {})
     weights = [loads.get(key, 0.0) for key in partitions]
     assert max(totals(plan, count, loads)) <= sum(weights) / count + max(weights)
 
 
 def test_heavy_partitions_are_kept_apart() -> None:
-    plan = spread([("a", n) for n in range(4)], range(2), {("a", 0): 100.0, ("a", 1): 100.0}, {})
+    plan = place([("a", n) for n in range(4)], range(2), {("a", 0): 100.0, ("a", 1): 100.0}, {})
     assert plan["a", 0] != plan["a", 1]
 
 
 def test_the_same_question_has_the_same_answer() -> None:
     partitions = {("a", n) for n in range(10)}
-    assert spread(partitions, range(3), {}, {}) == spread(sorted(partitions, reverse=True), range(3), {}, {})
+    assert place(partitions, range(3), {}, {}) == place(sorted(partitions, reverse=True), range(3), {}, {})
 
 
 # -- evening out

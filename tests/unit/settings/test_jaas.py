@@ -12,7 +12,7 @@ from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.login import LoginFiles, Named, login_files
 from mirrormaker.settings.properties import Properties, parse
-from mirrormaker.wire.credentials import Client, Kerberos, Password, Sasl
+from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
 
 PRINTED = """KafkaClient {
     com.sun.security.auth.module.Krb5LoginModule required
@@ -182,7 +182,7 @@ def test_an_oauth_client() -> None:
         "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler\n"
         f'sasl.jaas.config={OAUTH} required clientId="me" clientSecret="{HUSH}" scope="all" extension_pool="p-1";'
     )
-    assert found.login == Client("https://here/token", "me", HUSH, "all", (("pool", "p-1"),))
+    assert found.login == OAuthClient("https://here/token", "me", HUSH, "all", (("pool", "p-1"),))
     assert HUSH not in repr(found)
 
 
@@ -191,7 +191,7 @@ def test_an_oauth_client_as_kafka_4_names_it() -> None:
         "sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=https://here/token\n"
         f"sasl.oauthbearer.client.credentials.client.id=me\nsasl.oauthbearer.client.credentials.client.secret={HUSH}\n"
     )
-    assert found.login == Client("https://here/token", "me", HUSH)
+    assert found.login == OAuthClient("https://here/token", "me", HUSH)
 
 
 def test_a_keytab_goes_along_as_what_it_holds(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from rich.console import Console
 from mirrormaker.cli import call
 from mirrormaker.console.display import Display, Totals
 from mirrormaker.errors import SettingError
+from mirrormaker.events.partition_events import RangeLost
+from mirrormaker.events.process_events import StreamBack
 from mirrormaker.settings.status_options import status_settings
 
 TOKEN = "0123456789abcdef"
@@ -70,25 +72,25 @@ def test_mistakes_are_lines_for_machines_too(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_json_lines_hold_what_the_text_says_and_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    snapshot = Totals(records=10, bytes=1000, lag=5, partitions=1, flowing=1, waiting=0, stopped=0)
-    display = Display(0.0, lambda: snapshot, as_json=True)
+    totals = Totals(records=10, bytes=1000, lag=5, partitions=1, flowing=1, waiting=0, stopped=0)
+    display = Display(0.0, lambda: totals, as_json=True)
     display.show("source     here")
-    display.say("LOST orders-3: source offsets 1 to 2 were gone")
+    display.report(RangeLost("orders-3: source offsets 1 to 2 were gone"))
     display.tick()
     display.complain("it failed")
     start, lost, progress, error = map(json.loads, capsys.readouterr().err.splitlines())
     assert (start["kind"], start["text"]) == ("start", "source     here")
-    assert lost["kind"] == "lost"
+    assert (lost["kind"], lost["text"]) == ("lost", "LOST orders-3: source offsets 1 to 2 were gone")
     assert lost["time"].endswith("Z")
     assert (progress["kind"], progress["lag"], progress["records"]) == ("progress", 5, 10)
     assert (error["kind"], error["text"]) == ("error", "it failed")
 
 
 def test_progress_is_no_event() -> None:
-    snapshot = Totals(records=10, bytes=1000, lag=5, partitions=1, flowing=1, waiting=0, stopped=0)
+    totals = Totals(records=10, bytes=1000, lag=5, partitions=1, flowing=1, waiting=0, stopped=0)
     output = io.StringIO()
-    display = Display(0.0, lambda: snapshot, Console(file=output))
+    display = Display(0.0, lambda: totals, Console(file=output))
     display.tick()
-    display.say("stream 1 is back")
+    display.report(StreamBack(1))
     assert "10 records in total" in output.getvalue()
     assert [event.text for event in display.events.after(0)] == ["stream 1 is back"]

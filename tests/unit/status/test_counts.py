@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrormaker.control.control_messages import CounterReport, PartitionReport, Report
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver import observer
 from mirrormaker.driver.owned_partition import OwnedPartition
-from mirrormaker.driver.scheduler import Consequences, Scheduler
+from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.status import counts as counts_module
 from mirrormaker.status.counts import Counted, Counts, StreamFigures
-from mirrormaker.status.event_log import Events, kind_of
 from mirrormaker.status.history import History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
@@ -28,11 +26,10 @@ from mirrormaker.worker.outlet import Entry
 from tests.support.made_up_mirror import MadeUpMirror
 
 OURS = Identity(1, 0)
-FLOW = Path(counts_module.__file__).parent.parent / "driver"
 
 
 class Acked:
-    """As much of an entry as a tally looks at."""
+    """As much of an entry as counters look at."""
 
     def __init__(self, milliseconds_ago: float, count: int, *, packed: bool = False) -> None:
         self.batch = type("Batch", (), {"max_timestamp": int(time.time() * 1000 - milliseconds_ago)})
@@ -45,18 +42,20 @@ def tell(counters: Counters, *entries: Any) -> None:
         counters.delivered(entry)
 
 
-def test_a_tally_tells_what_is_new_and_only_that() -> None:
+def test_counters_report_what_is_new_and_only_that() -> None:
     counters = Counters()
-    assert counters.news() == {}
+    assert counters.collect() is None
     tell(counters, Acked(40, 10), Acked(40, 5, packed=True), Acked(4000, 1))
-    news = counters.news()["tally"]
-    assert news["lanes"] == (2, 1)
-    assert sum(count for _, count in news["late"]) == 16
-    assert [BOUNDS[at] for at, _ in news["late"]] == [50, 5000]
-    assert news["late_ms"] == pytest.approx(4000 + 600, abs=200)
-    assert counters.news() == {}
+    news = counters.collect()
+    assert news is not None
+    assert (news.batches_forwarded, news.batches_repacked) == (2, 1)
+    assert sum(count for _, count in news.latency_counts) == 16
+    assert [BOUNDS[at] for at, _ in news.latency_counts] == [50, 5000]
+    assert news.latency_ms == pytest.approx(4000 + 600, abs=200)
+    assert counters.collect() is None
     counters.retries += 1
-    assert counters.news()["tally"]["retries"] == 1
+    news = counters.collect()
+    assert news is not None and news.retries == 1
 
 
 def test_records_without_a_timestamp_have_no_latency_and_those_of_the_future_have_none_to_speak_of() -> None:
@@ -64,9 +63,10 @@ def test_records_without_a_timestamp_have_no_latency_and_those_of_the_future_hav
     old: Any = Acked(0, 3)
     old.batch.max_timestamp = -1
     tell(counters, old, Acked(-60_000, 2))
-    news = counters.news()["tally"]
-    assert news["late"] == [(0, 2)]
-    assert news["late_ms"] == 0
+    news = counters.collect()
+    assert news is not None
+    assert news.latency_counts == ((0, 2),)
+    assert news.latency_ms == 0
     assert Entry.__slots__.count("unit") == 1, "what was packed here is told by its unit"
 
 
@@ -86,7 +86,7 @@ def test_quantiles_lie_within_the_class_that_holds_them(counts: list[int]) -> No
 
 def test_counts_stay_when_a_partition_goes_to_another_process_and_comes_back() -> None:
     counts = Counts()
-    counters = {"lanes": (1, 0), "late": [(3, 5)], "late_ms": 20, "retries": 0, "resumes": 1}
+    counters = CounterReport(1, 0, ((3, 5),), 20, 0, 1)
     counts.add(("orders", 0), 5, 500, counters)
     counts.add(("orders", 0), 5, 500, None)
     assert counts.partitions["orders", 0].records == counts.all.records == 10
@@ -97,8 +97,8 @@ def test_counts_stay_when_a_partition_goes_to_another_process_and_comes_back() -
 
 def test_paces_and_latencies_are_those_of_the_last_moments() -> None:
     counted, now = Counted(), time.monotonic()
-    slow = {"lanes": (5, 0), "late": [(CLASSES - 1, 100)], "late_ms": 0, "retries": 0, "resumes": 0}
-    quick = {"lanes": (0, 5), "late": [(2, 100)], "late_ms": 0, "retries": 0, "resumes": 0}
+    slow = CounterReport(5, 0, ((CLASSES - 1, 100),), 0, 0, 0)
+    quick = CounterReport(0, 5, ((2, 100),), 0, 0, 0)
     counted.add(1000, 10_000, slow)
     assert counted.lane == "batches"
     for second in range(70):
@@ -116,12 +116,12 @@ def test_paces_and_latencies_are_those_of_the_last_moments() -> None:
 def test_a_streams_cpu_time_never_goes_back_though_its_process_is_another() -> None:
     figures = StreamFigures()
     figures.arrived()
-    figures.reported({"cpu": 5.0, "memory": 100, "buffer": 7})
+    figures.reported(Report(1, cpu_seconds=5.0, memory_bytes=100, buffer_bytes=7))
     figures.left()
     assert (figures.at_work, figures.memory, figures.buffer) == (False, 0, 0)
     figures.arrived()
-    figures.reported({"cpu": 1.0})
-    figures.reported({"cpu": 3.0})
+    figures.reported(Report(1, cpu_seconds=1.0))
+    figures.reported(Report(2, cpu_seconds=3.0))
     assert (figures.cpu, figures.starts) == (8.0, 2)
 
 
@@ -136,64 +136,6 @@ def test_an_hour_is_kept_and_no_more() -> None:
     assert (columns["records"][-1], columns["bytes"][-1], columns["lag"][-1]) == (10.0, 100, 1999)
     assert BOUNDS[3] <= columns["p50"][-1] <= columns["p999"][-1] <= BOUNDS[4]
     assert history.columns(after=columns["time"][-2])["time"] == [columns["time"][-1]]
-
-
-def test_events_are_bounded_and_asked_for_by_number() -> None:
-    events = Events()
-    for number in range(1, 1001):
-        events.add(f"waiting: orders-{number}: away")
-    assert [event.number for event in events.after(998)] == [999, 1000]
-    assert len(events.after(0)) == 500
-    assert events.after(1000) == []
-
-
-def test_what_is_said_again_with_another_number_of_seconds_is_no_news() -> None:
-    events = Events()
-    for seconds in (5, 10, 15):
-        events.add(f"waiting for Spark to start the streams ({seconds} s)")
-    events.add("stream 1 is back")
-    assert [event.text for event in events.after(0)] == [
-        "waiting for Spark to start the streams (5 s)",
-        "stream 1 is back",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("stream 1 is gone; its 12 partitions are taken over from what was last reported", "takeover"),
-        ("stream 1 stays away: 12 partitions go to the others", "takeover"),
-        (
-            "stream 1 has not been at work for 30 s: has Spark a free slot for it, and do its tasks start? See x",
-            "takeover",
-        ),
-        ("Spark's JVM has died; starting another", "takeover"),
-        ("the Spark job ended: Job aborted; starting another", "takeover"),
-        ("stream 1 is back", "recovered"),
-        ("waiting: orders-3: NotEnoughReplicas (19)", "waiting"),
-        ("waiting: orders-3: source: cannot be reached", "waiting"),
-        ("all partitions flow again", "recovered"),
-        ("orders-3 flows again", "recovered"),
-        ("LOST orders-3: source offsets 100 to 299 were gone before they were mirrored: 200 records", "lost"),
-        ("orders-3: the record at source offset 17 cannot be delivered: too large (written to x)", "undelivered"),
-        ("orders-3 stops at source offset 4711: not authorised", "stopped"),
-        ("created orders on the target with 8 partitions", "topic"),
-        ("orders: the source topic was deleted and created again; mirroring it from its start", "topic"),
-        ("rebalance: 4 partitions come, 0 go, 12 are mirrored here", "rebalance"),
-        ("orders-1 is moved from stream 0 to the less busy 1", "rebalance"),
-        ("orders-1: source offset 5 is out of range; going on at source offset 100", "again"),
-        ("SIGTERM: stopping; waiting for the target's last answers", "stopped"),
-        ("packing the libraries that executors need; they are kept for the next time", "note"),
-    ],
-)
-def test_every_kind_of_event_is_known_by_its_words(text: str, kind: str) -> None:
-    assert kind_of(text) == kind
-
-
-def test_the_words_of_events_are_those_that_flows_say() -> None:
-    said = "".join(path.read_text() for path in FLOW.glob("*.py"))
-    for words in ("is gone", "stays away", "is back", "LOST ", "waiting: ", "flows again", "created ", "rebalance: "):
-        assert words in said, f"nobody says {words!r} any more: what tells such an event now?"
 
 
 def families(metrics: Metrics, made_up: MadeUpMirror) -> dict[str, Any]:
@@ -226,63 +168,64 @@ def test_histograms_are_what_prometheus_expects() -> None:
     assert total > 0
 
 
-def reported(offset: int, sequence: int, *, identity: Identity = OURS, **more: Any) -> dict[str, Any]:
+def reported(offset: int, sequence: int, *, identity: Identity = OURS, records: int = 0, size: int = 0) -> Report:
     cuts = (Cut(0, sequence, offset),)
     position = Position("orders", 0, offset, -1, "", identity, "there", "", 1, cuts)
-    figures = {"records": 0, "bytes": 0, "end": 100, "state": "flowing", "note": "", "clean": False, **more}
-    return {"topic": "orders", "partition": 0, "position": position.to_json(), "tenancy": 1, **figures}
+    return Report(1, (PartitionReport(position, 1, "flowing", records=records, bytes=size, high_watermark=100),))
 
 
 def scheduler(sequence: int, identity: Identity = OURS) -> Scheduler:
     nothing: Any = lambda *_: None  # noqa: E731
-    found = Scheduler(
-        0, 1, ControlServer(), nothing, Consequences(lambda: True, nothing, nothing, nothing, nothing), "the log"
-    )
+    reactions = Reactions(lambda: True, nothing, nothing, nothing, nothing)
+    found = Scheduler(0, 1, ControlServer(), nothing, reactions, "the log")
     position = Position("orders", 0, 10, -1, "", identity, "there", "", 1, (Cut(0, sequence, 10),))
-    found.holdings = {("orders", 0): OwnedPartition(position, clean=True, stream=0, given=True, tenancy=1)}
+    found.owned = {("orders", 0): OwnedPartition(position, clean=True, stream=0, running=True, tenancy=1)}
     return found
 
 
 def test_what_a_killed_stream_had_not_reported_is_counted_by_its_numbers() -> None:
-    desk_side = scheduler(sequence=SEQUENCES - 5)
-    desk_side.reported(0, {"partitions": [reported(20, 5, records=10, bytes=100)], "finished": []})
-    holding = desk_side.holdings["orders", 0]
-    desk_side.left(0)  # it has sent ten more by then
-    holding.given, holding.tenancy, holding.stream = True, 1, 0
-    desk_side.reported(0, {"partitions": [reported(30, 15, bytes=20)], "finished": []})
-    assert holding.records == desk_side.counts.all.records == 20
-    assert desk_side.counts.all.bytes == 120
+    driver_side = scheduler(sequence=SEQUENCES - 5)
+    driver_side.stream_reported(0, reported(20, 5, records=10, size=100))
+    owned = driver_side.owned["orders", 0]
+    driver_side.stream_left(0)  # it has sent ten more by then
+    owned.running, owned.tenancy, owned.stream = True, 1, 0
+    driver_side.stream_reported(0, reported(30, 15, size=20))
+    assert owned.records == driver_side.counts.all.records == 20
+    assert driver_side.counts.all.bytes == 120
 
 
 def test_without_numbers_records_are_counted_as_the_stream_counts_them() -> None:
     nobody = Identity(-1, -1)
-    desk_side = scheduler(sequence=0, identity=nobody)
+    driver_side = scheduler(sequence=0, identity=nobody)
     for records in (4, 9):
-        desk_side.reported(0, {"partitions": [reported(20, 0, identity=nobody, records=records)], "finished": []})
-    assert desk_side.counts.partitions["orders", 0].records == 9
+        driver_side.stream_reported(0, reported(20, 0, identity=nobody, records=records))
+    assert driver_side.counts.partitions["orders", 0].records == 9
 
 
 @pytest.mark.parametrize(
-    ("holding", "shown"),
+    ("fields", "shown"),
     [
-        ({"given": True, "state": "flowing"}, ("flowing", "")),
-        ({"given": True, "state": "flowing", "note": "source: away"}, ("waiting", "source: away")),
-        ({"given": True, "state": "waiting", "note": "NotEnoughReplicas (19)"}, ("waiting", "NotEnoughReplicas (19)")),
-        ({"given": True, "state": "resuming"}, ("waiting", "reading the target back")),
-        ({"given": False, "state": "flowing"}, ("waiting", "for a stream")),
-        ({"given": False, "busy": True}, ("waiting", "for new numbers")),
-        ({"given": True, "stopped": "not authorised", "state": "flowing"}, ("stopped", "not authorised")),
+        ({"running": True, "state": "flowing"}, ("flowing", "")),
+        ({"running": True, "state": "flowing", "note": "source: away"}, ("waiting", "source: away")),
+        (
+            {"running": True, "state": "waiting", "note": "NOT_ENOUGH_REPLICAS (19)"},
+            ("waiting", "NOT_ENOUGH_REPLICAS (19)"),
+        ),
+        ({"running": True, "state": "resuming"}, ("waiting", "reading the target back")),
+        ({"running": False, "state": "flowing"}, ("waiting", "for a stream")),
+        ({"running": False, "renumbering": True}, ("waiting", "for a new producer identity")),
+        ({"running": True, "stop_reason": "not authorised", "state": "flowing"}, ("stopped", "not authorised")),
     ],
 )
-def test_a_partition_that_does_not_flow_says_why(holding: dict[str, Any], shown: tuple[str, str]) -> None:
+def test_a_partition_that_does_not_flow_says_why(fields: dict[str, Any], shown: tuple[str, str]) -> None:
     position = Position("orders", 3, 10, -1, "", OURS, "there", "", 1, (Cut(0, 0, 0),))
-    found = observer._partition("old", OwnedPartition(position, clean=True, end=25, **holding))
+    found = observer._partition("old", OwnedPartition(position, clean=True, high_watermark=25, **fields))
     assert (found.state, found.why) == shown
     assert (found.topic, found.partition, found.lag) == ("orders", 3, 15)
 
 
 def test_sources_are_named_after_their_files_and_told_apart() -> None:
-    assert observer._names(["paris", "london"]) == ["paris", "london"]
-    assert observer._names(["source", "london", "source"]) == ["source-1", "london", "source-3"]
-    assert observer._names(["a", "a", "a-1"]) == ["a-2", "a-3", "a-1"]
-    assert observer._names(["a-2", "a", "a", "a-2"]) == ["a-2-1", "a-3", "a-4", "a-2-4"]
+    assert observer.source_names(["paris", "london"]) == ["paris", "london"]
+    assert observer.source_names(["source", "london", "source"]) == ["source-1", "london", "source-3"]
+    assert observer.source_names(["a", "a", "a-1"]) == ["a-2", "a-3", "a-1"]
+    assert observer.source_names(["a-2", "a", "a", "a-2"]) == ["a-2-1", "a-3", "a-4", "a-2-4"]

@@ -237,7 +237,7 @@ def test_many_who_ask_for_metrics_at_once_cost_one_generation(monkeypatch: pytes
     def counting(metrics: Metrics, *given: Any) -> bytes:
         made.append(threading.current_thread().name)
         deadline = time.monotonic() + 10
-        while len(made) == 1 and (shown.server._connections < 30 or shown.server._unheard):
+        while len(made) == 1 and (shown.server._connections < 30 or shown.server._silent):
             assert time.monotonic() < deadline, "not everybody has asked"
             time.sleep(0.01)
         return text_of(metrics, *given)
@@ -281,8 +281,8 @@ def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> 
     with ServedStatus(made_up) as shown:
         picture = made_up.snapshot()
         away = replace(picture.sources[0], trouble="10.1.2.3 is away", is_ready=False)
-        shown.status.picture = replace(picture, sources=(away,))
-        shown.status._look = lambda: shown.status.picture
+        shown.status.snapshot = replace(picture, sources=(away,))
+        shown.status._take_snapshot = lambda: shown.status.snapshot
         answer = get(shown, "/readyz")
         assert (answer.status, answer.body) == (503, b"not ready\n")
         assert get(shown, "/healthz").status == 200
@@ -301,11 +301,11 @@ def test_a_mistake_of_ours_is_a_500_and_the_page_goes_on(
     made_up = MadeUpMirror(3)
     with ServedStatus(made_up) as shown:
         monkeypatch.setattr(shown.status, "_overview", lambda: 1 / 0)
-        monkeypatch.setattr(shown.status, "_look", lambda: 1 / 0)
+        monkeypatch.setattr(shown.status, "_take_snapshot", lambda: 1 / 0)
         shown.status._kept.clear()
         assert get(shown, "/api/status").status == 500
         deadline = time.monotonic() + 5
-        while capsys.readouterr().err.count("_look") < 1:
+        while capsys.readouterr().err.count("_take_snapshot") < 1:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         monkeypatch.undo()

@@ -1,10 +1,8 @@
-"""One source partition on its way through a stream, with a target that a test plays by hand."""
+"""One source partition on its way through a stream, with a target broker that a test plays by hand."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,167 +10,11 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 
 from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Undeliverable, describe
-from mirrormaker.model.numbers import Channel, Seen
-from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
-from mirrormaker.wire.protocol.produce import Appended
-from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.transport.connection import Answered, Part
-from mirrormaker.worker import cursor as cursor_module
-from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.model.numbers import LoggedBatch
+from mirrormaker.model.position import Cut, Position
+from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.interrupts import Renumber
-from mirrormaker.worker.resume import Found
-from mirrormaker.worker.stream import Stream
-from mirrormaker.worker.stream_task import StreamTask
-from tests.support.strategies import ProduceAnswer, Record, write_batch
-from tests.unit.wire.protocol.test_produce import their_answer
-
-US = Identity(7, 0)
-VERSION = 12  # the newest produce request that has topics by name
-START = Position(
-    topic="t",
-    partition=0,
-    offset=100,
-    leader_epoch=0,
-    topic_id="",
-    identity=US,
-    target_cluster="target",
-    target_topic_id="",
-    target_partitions=1,
-    cuts=(Cut(0, 20, 1000),),
-)
-NOW = int(time.time() * 1000)
-NOWHERE = Endpoint((("nowhere", 1),))
-WORK = StreamTask(
-    flow=0, epoch=0, control=("", 0), secret=b"", source=NOWHERE, target=NOWHERE, read_committed=False, acks=-1, max_in_flight=5,
-    connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20, fetch_max_wait_ms=1, fetch_min_bytes=1,
-    fetch_max_bytes=1, partition_fetch_bytes=1, identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None,
-    partition_by=None, handler=None,
-)  # fmt: skip
-
-
-def batches(*counts: int, offset: int = 100) -> list[Batches | memoryview]:
-    """What a fetch brings."""
-    data = bytearray()
-    for count in counts:
-        data += write_batch([Record(NOW, None, b"value")] * count, base_offset=offset).data
-        offset += count
-    return list(split(memoryview(data)))
-
-
-class Wire:
-    """A connection to one target broker: keeps what was sent until the test answers it."""
-
-    def __init__(self) -> None:
-        self.is_open = self.can_write = True
-        self.versions = {0: (0, VERSION)}
-        self.on_drain: Callable[[], None] | None = None
-        self.waiting: list[tuple[Batch, Answered]] = []
-
-    def send(self, key: int, version: int, flexible: bool, parts: list[Part], answered: Answered) -> None:
-        (batch,) = (part for part in parts if isinstance(part, memoryview))
-        self.waiting.append((Batch(batch), answered))
-
-    def close(self, *, abort: bool = False) -> None:
-        self.is_open = False
-
-    def answer(self, error: int = 0, base_offset: int = -1) -> Batch:
-        batch, answered = self.waiting.pop(0)
-        body = their_answer(
-            VERSION, ProduceAnswer([("t", bytes(16), [Appended("", 0, error, base_offset, None)])], [], None, [])
-        )
-        answered(memoryview(body), None)
-        return batch
-
-    def numbers(self) -> list[int]:
-        return [batch.base_sequence for batch, _ in self.waiting]
-
-
-class Stage:
-    """A stream whose target is played by the test: which broker leads, what it answers, what its log shows."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.stream = Stream(
-            WORK,
-            0,
-            0,
-        )
-        self.wires = {1: Wire(), 2: Wire()}
-        self.log: list[Seen] = []  # what reading the target's log shows of us
-        self.reads = 0
-        self.stream.target.brokers = {1: ("a", 1), 2: ("b", 1)}
-        self.lead(1)
-
-        async def connection(node: int, lane: str = "control") -> Wire:
-            return self.wires[node]
-
-        async def refresh(topics: object = None) -> None:
-            return None
-
-        async def read_back(
-            target: object, topic: str, channel: Channel, again: object = None
-        ) -> tuple[int, Found | None]:
-            self.reads += 1
-            return channel.resume([seen for seen in self.log if seen.last_offset >= channel.offset]), None
-
-        monkeypatch.setattr(self.stream.target, "connection", connection)
-        monkeypatch.setattr(self.stream.target, "refresh", refresh)
-        monkeypatch.setattr(self.stream, "fetch", lambda cursor: None)
-
-        async def read_last(target: object, topic: str, cut: Cut) -> Found | None:
-            return None
-
-        monkeypatch.setattr(cursor_module, "read_back", read_back)
-        monkeypatch.setattr(cursor_module, "read_last", read_last)
-
-    def lead(self, node: int, topic_id: bytes = bytes(16)) -> None:
-        self.stream.target.topics = {"t": Topic("t", topic_id, False, {0: Partition(node, 0, 1)})}
-
-    def take(self, position: Position = START, *, clean: bool = True) -> Cursor:
-        cursor = Cursor(self.stream, position, clean=clean)
-        self.stream.cursors[position.key] = cursor
-        self.run = asyncio.create_task(cursor.run())
-        return cursor
-
-    def fetched(self, cursor: Cursor, found: list[Batches | memoryview]) -> None:
-        frame = Frame(self.stream.buffer, 1)
-        cursor.accept(found, [], frame)
-        frame.drop(0)
-
-
-async def settle() -> None:
-    """Until everyone has done what can be done without us."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
-Play = Callable[[Callable[[Stage], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Run a test's scene on a stage, within seconds."""
-
-    def run(scene: Callable[[Stage], Awaitable[None]]) -> None:
-        async def whole() -> None:
-            stage = Stage(monkeypatch)
-            try:
-                await asyncio.wait_for(scene(stage), 5)
-            finally:
-                stage.run.cancel()
-                await asyncio.gather(stage.run, return_exceptions=True)
-
-        asyncio.run(whole())
-
-    return run
-
+from tests.support.worker_stage import START, US, Play, Stage, batches, fetcher_of, settle, until
 
 # -- the hot path
 
@@ -222,7 +64,7 @@ def test_after_an_error_the_log_is_read_and_what_is_there_is_not_sent_again(play
         await settle()
         stage.fetched(cursor, batches(10, 5))
         await settle()
-        stage.log = [Seen(1000, 1009, US, 20, 29, 10)]
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
         stage.wires[1].answer(error=7)  # appended, but not on all replicas in time
         await until(lambda: cursor.flowing)
         assert cursor.outlets[0].skip == 10
@@ -264,7 +106,7 @@ def test_a_batch_that_is_refused_goes_again_record_by_record_until_the_bad_one_i
         stage.wires[1].answer(base_offset=1000)
         assert stage.wires[1].numbers() == [21, 22, 23]
         assert [batch.count for batch, _ in stage.wires[1].waiting] == [1, 1, 3], "all that follow go together again"
-        stage.log = [Seen(1000, 1000, US, 20, 20, 1)]
+        stage.log = [LoggedBatch(1000, 1000, US, 20, 20, 1)]
         stage.wires[1].answer(error=87)
         stage.wires[1].answer(error=45)
         stage.wires[1].answer(error=45)
@@ -310,13 +152,13 @@ def test_small_batches_wait_for_each_other_if_asked(play: Play) -> None:
 
 
 def consistent(position: Position) -> bool:
-    """Number 20 belongs to the record at offset 100, and so on: whoever goes on from here must give the same numbers."""
+    """Return True if number 20 belongs to the record at offset 100, and so on: a successor must give the same numbers."""
     return position.cut(0).sequence - 20 == position.offset - 100
 
 
 def test_a_position_reported_right_after_a_resume_gives_no_number_twice(play: Play) -> None:
     async def scene(stage: Stage) -> None:
-        stage.log = [Seen(1000, 1009, US, 20, 29, 10)]
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
         cursor = stage.take(clean=False)
         await until(lambda: cursor.flowing)
         assert cursor.outlets[0].skip == 10
@@ -327,14 +169,14 @@ def test_a_position_reported_right_after_a_resume_gives_no_number_twice(play: Pl
 
 def test_a_partition_let_go_right_after_a_resume_gives_no_number_twice(play: Play) -> None:
     async def scene(stage: Stage) -> None:
-        stage.log = [Seen(1000, 1009, US, 20, 29, 10)]
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
         cursor = stage.take(clean=False)
         await until(lambda: cursor.flowing)
         cursor.release()
         await until(cursor.done.done)
         given_back = cursor.current
 
-        successor = stage.take(given_back)  # clean, as the desk believes
+        successor = stage.take(given_back)  # clean, as the driver believes
         await settle()
         stage.fetched(successor, batches(10, 5))
         await settle()
@@ -348,10 +190,10 @@ def test_a_partition_let_go_right_after_a_resume_gives_no_number_twice(play: Pla
 
 def test_a_second_resume_before_the_first_was_used_gives_no_number_twice(play: Play) -> None:
     async def scene(stage: Stage) -> None:
-        stage.log = [Seen(1000, 1009, US, 20, 29, 10)]
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
         cursor = stage.take(clean=False)
         await until(lambda: cursor.flowing)
-        cursor.trouble(ConnectionLost("anything"))
+        cursor.interrupt(ConnectionLost("anything"))
         await until(lambda: cursor.flowing)
         stage.fetched(cursor, batches(10, 5))
         await settle()
@@ -372,9 +214,9 @@ def test_a_partition_let_go_with_requests_of_unknown_fate_is_not_clean(play: Pla
         cursor.outlets[0].abandoned(ConnectionLost("gone"))
         cursor.release()
         await until(cursor.done.done)
-        finished = {"position": cursor.current.to_json(), **stage.stream._figures(cursor)}
-        assert cursor.outlets[0].channel.in_trouble
-        assert finished.keys() & {"clean", "unclean", "trouble"}, "nothing tells the desk to have the log read"
+        assert cursor.outlets[0].channel.must_read_log
+        report = stage.stream._partition_report(cursor, cursor.current)
+        assert not report.clean, "nothing tells the driver to have the log read"
 
     play(scene)
 
@@ -443,7 +285,7 @@ def test_a_target_log_that_cannot_be_read_stops_the_partition_with_a_word(
         async def read_back(*_: object) -> None:
             raise CorruptBatch("the batch at offset 5 does not match its CRC")
 
-        monkeypatch.setattr(cursor_module, "read_back", read_back)
+        monkeypatch.setattr(resume_module, "read_back", read_back)
         cursor = stage.take(clean=False)
         await until(lambda: cursor.done.done() or stage.run.done())
         assert cursor.done.done(), f"{cursor} is {cursor.state} for ever"
@@ -475,7 +317,7 @@ def test_an_error_for_a_whole_fetch_is_not_the_end_of_fetching(play: Play, monke
         monkeypatch.setattr(stage.stream.source, "refresh", stage.stream.target.refresh)
         cursor = stage.take()
         await settle()
-        fetcher = Fetcher(stage.stream, 1)
+        fetcher = fetcher_of(stage.stream)
         fetcher.join(cursor)
         await asyncio.wait([fetcher.task], timeout=0.05)
         alive = not fetcher.task.done()

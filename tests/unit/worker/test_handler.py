@@ -1,4 +1,4 @@
-"""Message handlers without a broker: what they are given, what they may give back, and what is said when they do not."""
+"""Message handlers without a broker: what they get, what they may return, and what is said if they fail."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ NUMBER = 5
 
 
 def test_a_class_is_made_with_its_arguments() -> None:
-    assert load_handler(f"{__name__}:WithArguments", "good").is_deterministic is False
+    assert load_handler((f"{__name__}:WithArguments", "good")).is_deterministic is False  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_class_is_made_with_its_arguments() -> None:
 )
 def test_what_cannot_be_loaded_is_refused_with_the_reason(name: str, args: str | None, words: str) -> None:
     with pytest.raises(SettingError) as refused:
-        load_handler(name, args)
+        load_handler((name, args))
     assert str(refused.value).startswith(f"--message.handler {name}: ")
     assert words in str(refused.value)
 

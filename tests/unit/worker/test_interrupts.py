@@ -1,4 +1,4 @@
-"""What once went wrong between fetching and sending, played with the stage of the cursor's tests."""
+"""What once went wrong between fetching and sending, played on the stage of the cursor's tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from mirrormaker.model.numbers import Seen
+from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.records.batch import Batch, Batches, split
@@ -18,12 +18,11 @@ from mirrormaker.wire.transport.connection import Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import Record, write_batch
-from tests.unit.worker.test_cursor import NOW, START, US, Play, Stage, play, settle, until  # noqa: F401
+from tests.support.batches import Record, write_batch
+from tests.support.worker_stage import NOW, START, US, Play, Stage, fetcher_of, settle, until
 
 
 def numbered(first: int, count: int, timestamp: int = NOW) -> list[Batches | memoryview]:
@@ -36,7 +35,7 @@ def first_value(batch: Batch) -> bytes:
 
 
 def test_what_a_handler_works_on_is_not_lost_when_the_source_leader_moves(
-    play: Play,  # noqa: F811
+    play: Play,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Idle:
@@ -76,14 +75,14 @@ def test_what_a_handler_works_on_is_not_lost_when_the_source_leader_moves(
     play(scene)
 
 
-def test_old_records_that_waited_are_looked_for_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_old_records_that_waited_are_looked_for_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.05)
 
     async def scene(stage: Stage) -> None:
         cursor = stage.take(clean=False)
         await until(lambda: cursor.flowing)
         stage.fetched(cursor, numbered(100, 10, timestamp=1000))
-        stage.log = [Seen(1000, 1009, US, 20, 29, 10)]  # a dead sender's request gets there meanwhile
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]  # a dead sender's request gets there meanwhile
         await until(lambda: stage.reads == 2 and cursor.flowing)
         stage.fetched(cursor, numbered(100, 10, timestamp=1000))
         await settle()
@@ -92,7 +91,7 @@ def test_old_records_that_waited_are_looked_for_again(play: Play, monkeypatch: p
     play(scene)
 
 
-def test_batches_that_linger_still_count_as_memory(play: Play) -> None:  # noqa: F811
+def test_batches_that_linger_still_count_as_memory(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         stage.stream.work = replace(stage.stream.work, linger=0.001)
         cursor = stage.take()
@@ -110,7 +109,7 @@ def test_batches_that_linger_still_count_as_memory(play: Play) -> None:  # noqa:
 
 
 def test_an_error_in_one_partition_of_a_fetch_loses_nothing_of_any(
-    play: Play,  # noqa: F811
+    play: Play,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[dict[int, int]] = []
@@ -158,7 +157,7 @@ def test_an_error_in_one_partition_of_a_fetch_loses_nothing_of_any(
             raise MemoryError("as Arrow says it")
 
         monkeypatch.setattr(bad._intake, "accept", fails)
-        fetcher = Fetcher(stream, 1)
+        fetcher = fetcher_of(stream)
         fetcher.join(bad)
         fetcher.join(good)
         await until(lambda: bad.done.done() and good.expected == 105)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.compression import LZ4, NONE, ZSTD
-from mirrormaker.worker.lanes import committed, goes_as_is
-from tests.support.strategies import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
+from mirrormaker.worker.lanes import can_forward, flag_data
+from tests.support.batches import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
 
 RECORD = Record(0, b"key", b"value")
 LONG = Record(0, b"key", b"value" * 100)  # compression makes it smaller, so it is used
@@ -33,7 +33,7 @@ def data(offset: int, producer: int, *, transactional: bool = True, count: int =
 def mirrored(log: list[Written], aborted: list[tuple[int, int]]) -> list[int]:
     """The offsets of the batches that count as data."""
     batches = [Batch(memoryview(b.data)) for b in log]
-    return [batch.base_offset for batch, is_data in committed(batches, aborted) if is_data]
+    return [batch.base_offset for batch, is_data in flag_data(batches, aborted) if is_data]
 
 
 # -- transactions
@@ -125,14 +125,14 @@ def test_a_marker_that_is_cut_short_is_refused(kept: int) -> None:
     cut = bytearray(marker(ABORT, 1, 1).data[:kept])
     struct.pack_into(">i", cut, 8, kept - 12)
     with pytest.raises(CorruptBatch, match="control batch at offset 1"):
-        list(committed([Batch(memoryview(data(0, 1).data)), Batch(memoryview(cut))], [(1, 0)]))
+        list(flag_data([Batch(memoryview(data(0, 1).data)), Batch(memoryview(cut))], [(1, 0)]))
 
 
 # -- as it is
 
 
 def as_is(written: Written, max_bytes: int = 1 << 20, codec: int | None = None, *, takes_zstd: bool = True) -> bool:
-    return goes_as_is(Batch(memoryview(written.data)), max_bytes, codec, takes_zstd)
+    return can_forward(Batch(memoryview(written.data)), max_bytes, codec, takes_zstd)
 
 
 def test_an_ordinary_batch_goes_as_it_is() -> None:
@@ -148,7 +148,7 @@ def test_a_batch_of_exactly_the_allowed_size_goes_as_it_is() -> None:
 def test_a_batch_with_gaps_must_be_unpacked() -> None:
     holes = bytearray(data(0, 1, count=3).data)
     struct.pack_into(">i", holes, 57, 2)  # three offsets, two records
-    assert not goes_as_is(Batch(memoryview(holes)), 1 << 20, None)
+    assert not can_forward(Batch(memoryview(holes)), 1 << 20, None)
 
 
 def test_append_times_of_the_source_must_be_unpacked() -> None:

@@ -1,9 +1,10 @@
 """One source partition that spreads over several target partitions, through hundreds of short histories of trouble.
 
-Everything from `accept` to `Sender` is the real thing; only the brokers are played: their logs take a batch as real ones do (the
-next number of a known identity, or one of the last five again), and around them requests are refused, appended but not confirmed,
-lost with their connection, and delivered after their sender is dead. Streams crash and are replaced at a position that was
-reported some time before. In the end every record is there once, in its place, in order.
+Everything from `accept` to `Sender` is the real thing; only the brokers are played: their logs take a batch as real
+ones do (the next number of a known identity, or one of the last five again), and around them requests are refused,
+appended but not confirmed, lost with their connection, and delivered after their sender is dead. Streams crash and are
+replaced at a position that was reported some time before. In the end every record is there once, in its place, in
+order.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kafka.partitioner.default import murmur2
 from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
-from mirrormaker.model.numbers import SEQUENCES, Channel, Seen
+from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
-from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
-from mirrormaker.wire.records.murmur2 import _one as murmur2
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
+from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.resume import Found
+from mirrormaker.worker.outlet import RecordDigest
 from mirrormaker.worker.stream import Stream
-from tests.support.strategies import ProduceAnswer, Record, write_batch
-from tests.unit.wire.protocol.test_produce import their_answer
-from tests.unit.worker.test_cursor import WORK
+from tests.support.answers import ProduceAnswer, encode_produce_answer
+from tests.support.batches import Record, write_batch
+from tests.support.worker_stage import TASK
 
 US = Identity(7, 0)
 VERSION = 12
@@ -74,9 +76,9 @@ class Log:
     def of(self, identity: Identity, offset: int) -> list[tuple[int, Batch]]:
         return [(a, b) for a, b in self.batches if a + b.count > offset and b.producer_id == identity.producer_id]
 
-    def seen(self, identity: Identity, offset: int) -> list[Seen]:
+    def seen(self, identity: Identity, offset: int) -> list[LoggedBatch]:
         return [
-            Seen(
+            LoggedBatch(
                 base,
                 base + b.count - 1,
                 identity,
@@ -173,7 +175,7 @@ class Actor:
         self.world = world
         self.stream = stream = Stream(
             replace(
-                WORK,
+                TASK,
                 max_request_bytes=world.chance.choice((300, 1 << 20)),
                 batch_bytes=world.chance.choice((200, 1 << 19)),
                 codec=world.chance.choice((None, 0, 3)),
@@ -223,7 +225,7 @@ class Actor:
                 continue
             error, base = self.world.logs[partition].append(data)
             results.append(Appended("", partition, TIMED_OUT if fate < 0.08 and not error else error, base, None))
-        body = their_answer(VERSION, ProduceAnswer([("t", bytes(16), results)], [], None, []))
+        body = encode_produce_answer(VERSION, ProduceAnswer([("t", bytes(16), results)], [], None, []))
         answered(memoryview(body), None)
 
     def lose_a_connection(self) -> None:
@@ -239,7 +241,7 @@ class Actor:
                 answered(None, ConnectionLost("gone"))
 
     async def hand_over(self, monkeypatch: pytest.MonkeyPatch) -> Actor:
-        """Let go in order; whoever comes next begins where this one says it has ended."""
+        """Release the partition; the successor begins at the closing position."""
         self.cursor.release()
         while not self.cursor.done.done():
             self.answer(smoothly=self.world.chance.random() < 0.9)
@@ -292,19 +294,21 @@ def consistent(world: World, position: Position) -> bool:
 async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = world.chance
 
-    async def read_back(target: object, topic: str, channel: Channel, again: object = None) -> tuple[int, Found | None]:
+    async def read_back(
+        target: object, topic: str, channel: Channel, again: object = None
+    ) -> tuple[int, RecordDigest | None]:
         await asyncio.sleep(0)
         log = world.logs[channel.partition]
         ours = log.of(channel.identity, channel.offset)
-        found = Found.of(unpack(Batches.of(ours[-1][1])), -1) if ours else None
+        found = RecordDigest.of(unpack(Batches.of(ours[-1][1])), -1) if ours else None
         return channel.resume(log.seen(channel.identity, channel.offset)), found
 
-    async def read_last(target: object, topic: str, cut: Cut) -> Found:
+    async def read_last(target: object, topic: str, cut: Cut) -> RecordDigest:
         (batch,) = [b for base, b in world.logs[cut.partition].batches if base + b.count == cut.offset]
-        return Found.of(unpack(Batches.of(batch)), -1)
+        return RecordDigest.of(unpack(Batches.of(batch)), -1)
 
-    monkeypatch.setattr(cursor_module, "read_back", read_back)
-    monkeypatch.setattr(cursor_module, "read_last", read_last)
+    monkeypatch.setattr(resume_module, "read_back", read_back)
+    monkeypatch.setattr(resume_module, "read_last", read_last)
     actor = Actor(world, world.start(), monkeypatch, clean=True)
     reported = world.start()
     for _ in range(150):

@@ -1,1 +1,1 @@
-"""Logging in to a cluster: SASL, its mechanisms, Kerberos, Java key stores."""
+"""Logins: SASL and its mechanisms, Kerberos, and the key stores of Java."""

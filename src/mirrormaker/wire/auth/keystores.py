@@ -1,6 +1,7 @@
-"""Java's key stores and PEM texts, told apart by content: keytool writes PKCS12 under any name, `.jks` too.
+"""Certificates and private keys from Java's key stores (JKS, PKCS12) and from PEM texts.
 
-JKS is read here: the one library for it was last released in 2020 and brings four others along.
+The content tells the formats apart, not the file's name: keytool writes PKCS12 into files named `.jks` too. JKS is
+decoded here: the one library for it was last released in 2020 and depends on four others.
 """
 
 from __future__ import annotations
@@ -21,104 +22,107 @@ from cryptography.x509 import Certificate, load_der_x509_certificate
 from mirrormaker.errors import StoreError, WrongPassword
 
 _JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
-_KEY, _TRUSTED = 1, 2  # kinds of entries
+_KEY, _TRUSTED = 1, 2  # kinds of entries in a JKS store
 _DIGEST = 20  # bytes of a SHA-1
-_WHITENER = b"Mighty Aphrodite"
+_WHITENER = b"Mighty Aphrodite"  # a constant of the JKS format
 _NO_KEY = "there is no private key in it, only certificates: is it a truststore?"
-_SUN_PROTECTOR = bytes.fromhex("2b060104012a02110101")  # 1.3.6.1.4.1.42.2.17.1.1
-# As Kafka reads it: in a properties file a text may have lost its line breaks.
+_SUN_PROTECTOR = bytes.fromhex("2b060104012a02110101")  # the object identifier 1.3.6.1.4.1.42.2.17.1.1
+# Line breaks are optional, as in Kafka: a PEM text in a properties file may have lost them.
 _PEM = re.compile(
     rb"-----BEGIN ([A-Z0-9 ]+)-----\s*((?:[\w-]+: [^\r\n]*\r?\n)*)([A-Za-z0-9+/=\s]*)-----END \1-----", re.ASCII
 )
 
 
-class Secret(NamedTuple):
-    """A private key, and the certificates that go with it: the first is the key's own."""
+class PrivateKey(NamedTuple):
+    """A private key and its certificate chain; the first certificate is the key's own."""
 
     key: bytes  # PKCS #8, as DER
     chain: tuple[bytes, ...]
 
     def __repr__(self) -> str:
-        return f"Secret({', '.join(map(subject, self.chain[:1]))})"
+        return f"PrivateKey({', '.join(map(subject_of, self.chain[:1]))})"
 
 
-def trusted(data: bytes, password: str) -> list[bytes]:
-    """The certificates that Java trusts who is given this store: also the first one of each key."""
+def load_trusted_certificates(data: bytes, password: str) -> list[bytes]:
+    """Return the certificates that Java trusts if this is its truststore, also the first one of each key."""
     if data.startswith(_JKS):
-        secrets, alone = _load_jks(data, password)
-        found = [*alone, *(chain[0] for _, chain in secrets if chain)]
+        keys, certificates = _load_jks(data, password)
+        found = [*certificates, *(chain[0] for _, chain in keys if chain)]
     elif _is_pem(data):
         found = [der for kind, _, der in _pem_blocks(data) if kind.endswith("CERTIFICATE")]
     else:
-        one, others = _load_pkcs12(data, password)
-        found = [*others, *one.chain[:1]] if one else others
+        key, others = _load_pkcs12(data, password)
+        found = [*others, *key.chain[:1]] if key else others
     if not found:
         raise StoreError("there is no certificate in it")
     return list(dict.fromkeys(found))
 
 
-def secret(data: bytes, password: str, key_password: str = "") -> Secret:
-    """The private key of a store; it has the store's password unless another is given."""
+def load_private_key(data: bytes, password: str, key_password: str = "") -> PrivateKey:
+    """Return the private key of a store; of several keys in a JKS store, the one that is valid for longest.
+
+    Without a password of its own, the key has the store's.
+    """
     if data.startswith(_JKS):
-        secrets, _ = _load_jks(data, password)
-        found = [chained for chained in secrets if chained[1]]
-        if not found:
+        keys, _ = _load_jks(data, password)
+        usable = [(protected, chain) for protected, chain in keys if chain]
+        if not usable:
             raise StoreError(_NO_KEY)
-        sealed, chain = max(found, key=lambda chained: _ends(chained[1][0]))  # of several, the newest
-        return Secret(_unprotected(sealed, key_password or password), chain)
+        protected, chain = max(usable, key=lambda entry: _valid_until(entry[1][0]))
+        return PrivateKey(_unprotect(protected, key_password or password), chain)
     if _is_pem(data):
-        return secret_of_pem(data, data, key_password or password)
-    one, _ = _load_pkcs12(data, password)
-    if one is None:
+        return load_pem_private_key(data, data, key_password or password)
+    key, _ = _load_pkcs12(data, password)
+    if key is None:
         raise StoreError(_NO_KEY)
-    return one
+    return key
 
 
-def secret_of_pem(key: bytes, chain: bytes, password: str) -> Secret:
-    """The first key of one PEM text, and the certificates of another, or of the same."""
+def load_pem_private_key(key: bytes, chain: bytes, password: str) -> PrivateKey:
+    """Return the first key of one PEM text with the certificates of another, which may be the same."""
     keys = [(kind, text) for kind, text, _ in _pem_blocks(key) if kind.endswith("PRIVATE KEY")]
     certificates = tuple(der for kind, _, der in _pem_blocks(chain) if kind.endswith("CERTIFICATE"))
     if not keys or not certificates:
         raise StoreError(_NO_KEY if not keys else "there is no certificate for the private key")
-    return Secret(_open_key(keys[0][1], password), certificates)
+    return PrivateKey(_open_key(keys[0][1], password), certificates)
 
 
-def pem(kind: str, ders: Iterable[bytes]) -> str:
-    """DER as PEM texts."""
+def to_pem(kind: str, ders: Iterable[bytes]) -> str:
+    """Return DER encodings as PEM texts of this kind, such as CERTIFICATE."""
     return "".join(f"-----BEGIN {kind}-----\n{base64.encodebytes(der).decode()}-----END {kind}-----\n" for der in ders)
 
 
-def encrypted(key: bytes, password: str) -> str:
-    """A key as PEM that only this password opens."""
+def encrypt_private_key(key: bytes, password: str) -> str:
+    """Return a key as a PEM text that only this password opens."""
     try:
         loaded = serialization.load_der_private_key(key, None)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise StoreError("its private key is of a kind that cannot be used") from error
-    hidden = serialization.BestAvailableEncryption(password.encode())
-    return loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden).decode()
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption).decode()
 
 
-def _ends(certificate: bytes) -> datetime:
-    return _parsed(certificate).not_valid_after_utc
+def _valid_until(certificate: bytes) -> datetime:
+    return _parse(certificate).not_valid_after_utc
 
 
-def _parsed(certificate: bytes) -> Certificate:
+def _parse(certificate: bytes) -> Certificate:
     try:
         return load_der_x509_certificate(certificate)
     except ValueError:
         raise StoreError("a certificate in it is damaged") from None
 
 
-def subject(certificate: bytes) -> str:
-    """Whose certificate it is, as Kafka names its principal."""
-    return _parsed(certificate).subject.rfc4514_string()
+def subject_of(certificate: bytes) -> str:
+    """Return the subject of a certificate in the form that Kafka uses for principals."""
+    return _parse(certificate).subject.rfc4514_string()
 
 
 # -- PEM
 
 
 def _is_pem(data: bytes) -> bool:
-    """PEM, and not PKCS12; whatever is neither is refused."""
+    """Return True for PEM and False for PKCS12; raise StoreError for anything else."""
     if data.startswith(_JCEKS):
         raise StoreError(
             "this is a JCEKS store; turn it into PKCS12: keytool -importkeystore -srckeystore FILE -destkeystore NEW"
@@ -132,8 +136,8 @@ def _is_pem(data: bytes) -> bool:
 
 
 def _pem_blocks(data: bytes) -> list[tuple[str, bytes, bytes]]:
-    """Kind, text with its line breaks in place, and content."""
-    found = []
+    """Return each block of a PEM text: its kind, its text with line breaks restored, and its content."""
+    blocks = []
     for kind, headers, body in _PEM.findall(data):
         digits = b"".join(body.split())
         lines = b"\n".join(digits[at : at + 64] for at in range(0, len(digits), 64))
@@ -144,8 +148,8 @@ def _pem_blocks(data: bytes) -> list[tuple[str, bytes, bytes]]:
                 load_der_x509_certificate(der)
         except ValueError:
             raise StoreError(f"a {kind.decode().lower()} in this PEM text is damaged") from None
-        found.append((kind.decode(), text, der))
-    return found
+        blocks.append((kind.decode(), text, der))
+    return blocks
 
 
 def _open_key(text: bytes, password: str) -> bytes:
@@ -164,38 +168,41 @@ def _open_key(text: bytes, password: str) -> bytes:
 # -- PKCS12
 
 
-def _load_pkcs12(data: bytes, password: str) -> tuple[Secret | None, list[bytes]]:
-    """The key if there is one, and all other certificates."""
+def _load_pkcs12(data: bytes, password: str) -> tuple[PrivateKey | None, list[bytes]]:
+    """Return the key if there is one, and all other certificates."""
     try:
-        found = pkcs12.load_pkcs12(data, password.encode() if password else None)
+        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
     except (ValueError, UnsupportedAlgorithm):
         raise WrongPassword("the password does not open this PKCS12 store, or it is damaged") from None
-    own = [_encoded(found.cert.certificate)] if found.cert else []
-    others = [_encoded(entry.certificate) for entry in found.additional_certs]
-    if found.key is None:
+    own = [_der(store.cert.certificate)] if store.cert else []
+    others = [_der(entry.certificate) for entry in store.additional_certs]
+    if store.key is None:
         return None, own + others
     if not own:
         raise StoreError("this PKCS12 store has a key and no certificate for it")
-    return Secret(_pkcs8(found.key), (*own, *others)), others
+    return PrivateKey(_pkcs8(store.key), (*own, *others)), others
 
 
-def _encoded(certificate: Certificate) -> bytes:
+def _der(certificate: Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def _pkcs8(key: object) -> bytes:
     assert hasattr(key, "private_bytes")
-    found: bytes = key.private_bytes(
+    der: bytes = key.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return found
+    return der
 
 
 # -- JKS
 
 
 def _load_jks(data: bytes, password: str) -> tuple[list[tuple[bytes, tuple[bytes, ...]]], list[bytes]]:
-    """Protected keys with their chains, and trusted certificates. Without a password nothing is checked, as in Java."""
+    """Return the protected keys with their chains, and the trusted certificates.
+
+    Without a password the store's checksum is not verified, as in Java.
+    """
     if password and not compare_digest(sha1(_utf16(password) + _WHITENER + data[:-_DIGEST]).digest(), data[-_DIGEST:]):
         raise WrongPassword("the password does not open this JKS store, or it is damaged")
     try:
@@ -205,24 +212,24 @@ def _load_jks(data: bytes, password: str) -> tuple[list[tuple[bytes, tuple[bytes
 
 
 def _entries(reader: _Reader) -> tuple[list[tuple[bytes, tuple[bytes, ...]]], list[bytes]]:
-    secrets, alone = [], []
+    keys, certificates = [], []
     version, count = reader.number(), reader.number()
     for _ in range(count):
         kind = reader.number()
         reader.text()  # the alias
-        reader.take(8)  # when it was made
+        reader.take(8)  # the time of its creation
         if kind == _TRUSTED:
-            alone.append(reader.certificate(version))
+            certificates.append(reader.certificate(version))
         elif kind == _KEY:
-            sealed = reader.take(reader.number())
-            secrets.append((sealed, tuple(reader.certificate(version) for _ in range(reader.number()))))
+            protected = reader.take(reader.number())
+            keys.append((protected, tuple(reader.certificate(version) for _ in range(reader.number()))))
         else:
             raise StoreError(f"this JKS store holds an entry of an unknown kind ({kind})")
-    return secrets, alone
+    return keys, certificates
 
 
 class _Reader:
-    """Java's DataInputStream."""
+    """Reads the types of Java's DataInputStream; raises IndexError at the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -241,28 +248,28 @@ class _Reader:
 
     def certificate(self, version: int) -> bytes:
         if version == 2:
-            self.text()  # X.509, always
+            self.text()  # the certificate's type, always X.509
         return self.take(self.number())
 
 
-def _unprotected(blob: bytes, password: str) -> bytes:
-    """The key out of Sun's own protection: salt, key under a stream of SHA-1s, and a check."""
-    sealed = _content(_content(blob, 0x30), 0x30, 0x04, must_have=_SUN_PROTECTOR)
-    salt, hidden, check = sealed[:_DIGEST], sealed[_DIGEST:-_DIGEST], sealed[-_DIGEST:]
+def _unprotect(blob: bytes, password: str) -> bytes:
+    """Decrypt a key in Sun's own format: a salt, the key XORed with a stream of SHA-1 digests, a checksum."""
+    protected = _content(_content(blob, 0x30), 0x30, 0x04, must_have=_SUN_PROTECTOR)
+    salt, hidden, checksum = protected[:_DIGEST], protected[_DIGEST:-_DIGEST], protected[-_DIGEST:]
     secret = _utf16(password)
     stream, last = b"", salt
     while len(stream) < len(hidden):
         last = sha1(secret + last).digest()
         stream += last
     key = bytes(a ^ b for a, b in zip(hidden, stream, strict=False))
-    if not compare_digest(sha1(secret + key).digest(), check):
+    if not compare_digest(sha1(secret + key).digest(), checksum):
         raise WrongPassword("the password does not open the private key")
     return key
 
 
 def _content(der: bytes, *tags: int, must_have: bytes = b"") -> bytes:
-    """What the last of these elements holds, which stand one after the other."""
-    at, found = 0, b""
+    """Return the content of the last of several DER elements that follow one another and have these tags."""
+    at, content = 0, b""
     try:
         for tag in tags:
             size, start = der[at + 1], at + 2
@@ -273,10 +280,10 @@ def _content(der: bytes, *tags: int, must_have: bytes = b"") -> bytes:
                 _bad_key()
             if must_have and tag == 0x30 and must_have not in der[start : start + size]:
                 _bad_key()
-            found, at = der[start : start + size], start + size
+            content, at = der[start : start + size], start + size
     except IndexError:
         _bad_key()
-    return found
+    return content
 
 
 def _bad_key() -> NoReturn:

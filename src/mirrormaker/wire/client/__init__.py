@@ -1,1 +1,1 @@
-"""A cluster as a client sees it: brokers, leaders, offsets, settings, permissions."""
+"""Requests to a cluster: brokers and leaders, offsets, consumer groups, topic settings, permissions."""

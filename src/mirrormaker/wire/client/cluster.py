@@ -1,4 +1,4 @@
-"""A Kafka cluster as a client sees it: its brokers, who leads what, and one connection per broker and purpose."""
+"""A Kafka cluster as a client sees it: its brokers, the leaders of its partitions, and connections to the brokers."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import MetadataRequest
-
-from mirrormaker.errors import AuthenticationFailed, ConnectionLost, LoginFailed, NoTicket
-from mirrormaker.wire.auth.sasl import authenticate
+from mirrormaker.errors import AuthenticationFailed, BadFrame, ConnectionLost, HungUp, LoginFailed
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
+from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import old_brokers
-from mirrormaker.wire.transport.connection import CLOSED, Connection, Lease
+from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
+from mirrormaker.wire.transport.connection import Connection, Lease
+from mirrormaker.wire.transport.host_port import join_host_port
 
-NO_ID = bytes(16)
-_METADATA_WITHOUT_CREATING, _METADATA_WITH_RIGHTS = 4, 8  # the request's versions, since 0.11 and 2.3
-# Seconds between logins that fail, at first and at most: accounts are locked for less, and nothing gets right within one.
-_LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE = 1.0, 10.0
-# Of a login's life: there must be time for a poll that is under way, and for a KDC that is away for a moment.
-_LONGEST_QUEUE = 60.0  # seconds
-_LOGS_IN_AFTER = (0.75, 0.85)
+_NO_TOPIC_ID = bytes(16)
+# Versions of Metadata that can ask for a topic without creating it (Kafka 0.11), and for permissions (Kafka 2.3).
+_METADATA_WITHOUT_CREATION, _METADATA_WITH_PERMISSIONS = 4, 8
+_LONGEST_DOUBLING = 10  # failures after which the pause no longer grows
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How to reach a cluster."""
+    """The addresses of a cluster, and the settings of connections to it; times are in seconds."""
 
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "mirrormaker"
@@ -38,15 +35,18 @@ class Endpoint:
     connect_timeout: float = 10.0
     backoff: float = 0.05
     max_backoff: float = 1.0
-    broker_version: tuple[int, ...] | None = None  # as told by the user; only versions that cannot be asked matter
+    # The user's word for the version of brokers before 0.10, which cannot be asked for it.
+    broker_version: tuple[int, ...] | None = None
     security: Security = PLAINTEXT
 
     def __str__(self) -> str:
-        return ",".join(address(*pair) for pair in self.bootstrap)
+        return ",".join(join_host_port(*pair) for pair in self.bootstrap)
 
 
 @dataclass(frozen=True)
 class Partition:
+    """A partition's leader by node id, its epoch, and the number of replicas."""
+
     leader: int
     leader_epoch: int
     replicas: int
@@ -54,6 +54,8 @@ class Partition:
 
 @dataclass(frozen=True)
 class Topic:
+    """A topic and its partitions; the id is all zeros where brokers have none (before Kafka 2.8)."""
+
     name: str
     id: bytes
     internal: bool
@@ -61,7 +63,11 @@ class Topic:
 
 
 class Cluster:
-    """Connections are opened when asked for, shared by purpose ("lane"), and opened again after a pause when they break."""
+    """A cluster's metadata as last read by `refresh`, and its connections.
+
+    There is one connection for each broker and purpose, so that requests of different purposes do not wait for each
+    other. It is opened by the first request for it, and after a failure again by the next request, following a pause.
+    """
 
     def __init__(self, endpoint: Endpoint, lease: Lease | None = None) -> None:
         self.endpoint = endpoint
@@ -69,57 +75,66 @@ class Cluster:
         self.controller = -1
         self.brokers: dict[int, tuple[str, int]] = {}
         self.topics: dict[str, Topic] = {}
+        # Only connections for Produce requests need it.
         self._lease = lease
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
+        # By address: the failures in a row, and the time before which nothing is tried.
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
-        # Once one broker could be asked, the others are of that time too: one that does not answer is in trouble.
-        self._can_be_asked = endpoint.broker_version is not None and endpoint.broker_version >= old_brokers.CAN_BE_ASKED
-        self._old: dict[tuple[str, int], old_brokers.Versions] = {}  # brokers that cannot be asked what they know
-        self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}  # kept alive, of connections
+        # Once one broker has answered ApiVersions, the others must know it too: one that does not answer is in trouble.
+        self._can_be_asked = (
+            endpoint.broker_version is not None and endpoint.broker_version >= old_brokers.FIRST_WITH_API_VERSIONS
+        )
+        # Brokers from before ApiVersions.
+        self._old: dict[tuple[str, int], old_brokers.ApiVersions] = {}
+        # The tasks that renew the logins of connections.
+        self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}
 
     # -- connections
 
-    async def connection(self, node: int, lane: str = "control") -> Connection:
-        """The connection to a broker for one purpose; requests of different purposes do not wait for each other."""
+    async def connection(self, node: int, purpose: str = "control") -> Connection:
+        """Return the connection to a broker for one purpose; open it if necessary."""
         if node not in self.brokers:
-            raise ConnectionLost(f"broker {node} of {self.endpoint} is not there")
-        return await self._connect(self.brokers[node], lane)
+            raise ConnectionLost(f"broker {node} is not among the brokers of {self.endpoint}")
+        return await self._connect(self.brokers[node], purpose)
 
-    async def _connect(self, address: tuple[str, int], lane: str) -> Connection:
-        key = (address, lane)
+    async def _connect(self, address: tuple[str, int], purpose: str) -> Connection:
+        key = (address, purpose)
         task = self._connections.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_open)):
             if task is not None:
-                self._old.pop(address, None)  # it may come back as another version
-            task = asyncio.create_task(self._open(address, lane))
+                # The broker may come back as another version.
+                self._old.pop(address, None)
+            task = asyncio.create_task(self._open(address, purpose))
             self._connections[key] = task
         return await asyncio.shield(task)
 
-    async def _open(self, address: tuple[str, int], lane: str) -> Connection:
+    async def _open(self, address: tuple[str, int], purpose: str) -> Connection:
+        """Open a connection; wait first if the last attempt at this address failed."""
         failures, not_before = self._failures.get(address, (0, 0.0))
         await asyncio.sleep(max(0.0, not_before - time.monotonic()))
         try:
-            connection = await self._open_known(address, lane)
-        except ConnectionError as error:
+            connection = await self._open_for_requests(address, purpose)
+        except (ConnectionError, BadFrame) as error:
             first, longest = self.endpoint.backoff, self.endpoint.max_backoff
             if isinstance(error, AuthenticationFailed):
-                first, longest = _LOGIN_PAUSE, _LONGEST_LOGIN_PAUSE
+                first, longest = LOGIN_PAUSE, LONGEST_LOGIN_PAUSE
             pause = min(longest, first * 2**failures)
-            self._failures[address] = (min(failures + 1, 10), time.monotonic() + pause * random.uniform(0.8, 1.2))
+            not_before = time.monotonic() + pause * random.uniform(0.8, 1.2)
+            self._failures[address] = (min(failures + 1, _LONGEST_DOUBLING), not_before)
             self._old.pop(address, None)
             raise
         self._failures.pop(address, None)
         return connection
 
-    async def _open_known(self, address: tuple[str, int], lane: str) -> Connection:
-        """A connection on which it is known what the broker knows, and the broker knows who we are."""
-        connection = await self._open_plain(address, lane)
+    async def _open_for_requests(self, address: tuple[str, int], purpose: str) -> Connection:
+        """Open a connection, find out which requests the broker knows, and log in."""
+        connection = await self._open_plain(address, purpose)
         another = partial(self._open_plain, address, "probe")
         sasl = self.endpoint.security.sasl
         try:
             versions = self._old.get(address) or await self._told(another)
             if versions is None and sasl is not None:
-                versions = await old_brokers.told(connection, self.endpoint.connect_timeout)
+                versions = await old_brokers.ask_before_login(connection, self.endpoint.connect_timeout)
             elif versions is None:
                 patience = self.endpoint.request_timeout
                 versions = await old_brokers.ask(connection, another, patience, may_be_old=not self._can_be_asked)
@@ -127,60 +142,39 @@ class Cluster:
                 self._old[address] = versions
             else:
                 self._can_be_asked = True
-            if not connection.is_open:  # the question was too much for it
-                connection = await self._open_plain(address, lane)
+            # A broker from before ApiVersions closes the connection, or does not use it any more.
+            if not connection.is_open:
+                connection = await self._open_plain(address, purpose)
             connection.versions = versions
             if sasl is not None:
-                await self._log_in(connection, sasl, (address, lane))
+                await self._log_in(connection, sasl, (address, purpose))
         except BaseException:
             connection.close()
             raise
         return connection
 
-    async def _told(self, another: old_brokers.Another) -> old_brokers.Versions | None:
-        """What the user says that the brokers are, unless that is no longer so."""
-        versions = old_brokers.of(self.endpoint.broker_version)
-        return None if versions is None or await old_brokers.is_modern(another) else versions
+    async def _told(self, another: old_brokers.OpenConnection) -> old_brokers.ApiVersions | None:
+        """Return the versions of the brokers that the user named, unless the brokers are newer by now."""
+        versions = old_brokers.versions_before_0_10(self.endpoint.broker_version)
+        return None if versions is None or await old_brokers.answers_api_versions(another) else versions
 
     @property
     def found_version(self) -> tuple[int, ...]:
-        """Of those that cannot be asked; for all others, that they can."""
+        """Return the brokers' version if it is before 0.10; otherwise 0.10, which stands for all later ones."""
         if self._can_be_asked or not self._old:
-            return old_brokers.CAN_BE_ASKED
+            return old_brokers.FIRST_WITH_API_VERSIONS
         return (0, 8, 2) if old_brokers.KAFKA_0_8_2 in self._old.values() else (0, 9)
 
     async def _log_in(self, connection: Connection, sasl: Sasl, key: tuple[tuple[str, int], str]) -> None:
         lifetime = await authenticate(connection, sasl, self.endpoint.connect_timeout)
         if (former := self._logins.pop(key, None)) is not None:
-            former.cancel()  # of a connection that has gone
+            former.cancel()
         if lifetime is not None:
-            self._logins[key] = asyncio.create_task(self._stay_logged_in(connection, sasl, lifetime))
+            renewal = stay_logged_in(connection, sasl, lifetime, self.endpoint.request_timeout)
+            self._logins[key] = asyncio.create_task(renewal)
 
-    async def _stay_logged_in(self, connection: Connection, sasl: Sasl, lifetime: float | None) -> None:
-        """Log in again in good time, on the same connection: what is under way there is not disturbed (KIP-368)."""
-        while lifetime is not None:
-            ends = time.monotonic() + lifetime
-            await asyncio.sleep(lifetime * random.uniform(*_LOGS_IN_AFTER))
-            lifetime = await self._log_in_again(connection, sasl, ends)
-
-    async def _log_in_again(self, connection: Connection, sasl: Sasl, ends: float) -> float | None:
-        """A login that takes over from one; without a ticket that one is used to its end. None: the connection is gone."""
-        failures = 0
-        while connection.is_open:
-            try:
-                # It waits behind what is under way: a long poll, or others who take their time to join the group.
-                return await authenticate(connection, sasl, max(_LONGEST_QUEUE, self.endpoint.request_timeout))
-            except NoTicket as error:
-                if time.monotonic() > ends:
-                    connection.close(error)
-                pause, failures = min(_LONGEST_LOGIN_PAUSE, _LOGIN_PAUSE * 2**failures), failures + 1
-                await asyncio.sleep(min(pause, max(0.1, ends - time.monotonic() + 0.1)))
-            except ConnectionError as error:
-                connection.close(error)
-        return None
-
-    async def _open_plain(self, address: tuple[str, int], lane: str) -> Connection:
-        lease = self._lease if lane.startswith("produce") else None
+    async def _open_plain(self, address: tuple[str, int], purpose: str) -> Connection:
+        lease = self._lease if purpose.startswith("produce") else None
         security = self.endpoint.security
         connection = Connection(*address, client_id=self.endpoint.client_id, lease=lease, tls=security.tls)
         try:
@@ -191,6 +185,7 @@ class Cluster:
         return connection
 
     def close(self, *, abort: bool = False) -> None:
+        """Close all connections; `abort` resets them, so that brokers drop requests that they have not read yet."""
         for task in self._connections.values():
             task.cancel()
             if task.done() and not task.cancelled() and not task.exception():
@@ -200,7 +195,7 @@ class Cluster:
             login.cancel()
         self._logins.clear()
 
-    # -- questions
+    # -- requests
 
     async def ask(
         self,
@@ -209,43 +204,48 @@ class Cluster:
         *,
         timeout: float | None = None,
         newest: int | None = None,
-        lane: str = "control",
+        purpose: str = "control",
     ) -> Any:
-        """One question to one broker, or to whichever answers; `newest` caps the request's version."""
-        connection = await (self._any() if node is None else self.connection(node, lane))
+        """Send a request to one broker, by default to any; return the answer. `newest` caps the request's version."""
+        connection = await (self._any() if node is None else self.connection(node, purpose))
         version = None if newest is None else min(newest, connection.best_version(type(request)))
         return await connection.ask(request, timeout or self.endpoint.request_timeout, version)
 
     async def _any(self) -> Connection:
-        """A connection to any broker: one that is open, else the first that lets us in, the bootstrap list last."""
-        for (_, lane), task in self._connections.items():
-            usable = lane == "control" and task.done() and not task.cancelled() and not task.exception()
+        """Return a control connection to any broker: an open one, else the first that opens, bootstrap servers last."""
+        for (_, purpose), task in self._connections.items():
+            usable = purpose == "control" and task.done() and not task.cancelled() and not task.exception()
             if usable and task.result().is_open:
                 return task.result()
         known = list(self.brokers.values())
         random.shuffle(known)
-        reasons, kind = [], ConnectionLost
+        errors: list[Exception] = []
         for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
             try:
                 return await self._connect(address, "control")
             except LoginFailed:
-                raise  # the others would say the same, and count it as one more attempt to break in
-            except ConnectionError as error:
-                reasons.append(str(error))
-                kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else kind
-        raise kind("; ".join(dict.fromkeys(reasons)))
+                # Another broker would refuse the login too, and count it as one more failed attempt.
+                raise
+            except (ConnectionError, BadFrame) as error:
+                errors.append(error)
+        kinds = (kind for kind in (AuthenticationFailed, HungUp) if any(isinstance(error, kind) for error in errors))
+        raise next(kinds, ConnectionLost)("; ".join(dict.fromkeys(map(str, errors))))
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
-        """Read who leads what: for the named topics, or for all of the cluster. A topic that is gone leaves the picture."""
+        """Read brokers and leaders: of the named topics, or of all. A topic that no longer exists is removed.
+
+        `create` lets the brokers create a named topic that does not exist, if they are configured to.
+        """
         names = None if topics is None else list(topics)
-        if names is not None and not create and await self._creates_what_is_named():
+        if names is not None and not create and await self._creates_named_topics():
             answer = await self._describe(None, create)
         else:
             answer = await self._describe(names, create)
         self.id = answer.cluster_id or ""
         self.controller = -1 if answer.controller_id is None else answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
-        found = {t.name: _topic(t) for t in answer.topics if t.error_code in (0, 5) and t.partitions}
+        usable = (0, LEADER_NOT_AVAILABLE)
+        found = {t.name: _topic(t) for t in answer.topics if t.error_code in usable and t.partitions}
         if names is None:
             self.topics = found
         else:
@@ -257,26 +257,27 @@ class Cluster:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         try:
             return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
-        except ConnectionLost as error:
-            if self.brokers or self.endpoint.security.sasl or not str(error).endswith(CLOSED):
+        except HungUp as error:
+            # A broker that requires a login hangs up on the first request without one.
+            if self.brokers or self.endpoint.security.sasl:
                 raise
             hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
             raise ConnectionLost(f"{error}; {hint}") from error
 
-    async def _creates_what_is_named(self) -> bool:
-        """Before 0.11 to ask for a topic is to create it, where that is not switched off: then all are asked for."""
-        return (await self._any()).best_version(MetadataRequest) < _METADATA_WITHOUT_CREATING
+    async def _creates_named_topics(self) -> bool:
+        """Return True before Kafka 0.11: there a request that names a topic creates it, so all topics are requested."""
+        return (await self._any()).best_version(MetadataRequest) < _METADATA_WITHOUT_CREATION
 
-    async def tells_rights(self) -> bool:
-        """Can brokers be asked what this client may do? Since Kafka 2.3."""
-        return (await self._any()).best_version(MetadataRequest) >= _METADATA_WITH_RIGHTS
+    async def lists_permissions(self) -> bool:
+        """Return True if brokers tell the operations that this client may do (Kafka 2.3 and later)."""
+        return (await self._any()).best_version(MetadataRequest) >= _METADATA_WITH_PERMISSIONS
 
     async def knows(self, message: type[ApiMessage]) -> bool:
-        """Do the cluster's brokers, as far as any one of them tells, know a request?"""
+        """Return True if the brokers know a request; one of them answers for all."""
         return message.API_KEY in (await self._any()).versions
 
     def leader(self, topic: str, partition: int) -> Partition | None:
-        """Who leads a partition, if anyone does."""
+        """Return a partition with its leader; None if it has no leader among the known brokers."""
         known = self.topics.get(topic)
         found = known.partitions.get(partition) if known else None
         return found if found and found.leader in self.brokers else None
@@ -284,19 +285,13 @@ class Cluster:
 
 def _topic(answer: Any) -> Topic:
     partitions = {
-        p.partition_index: Partition(p.leader_id, _or(p.leader_epoch, -1), len(p.replica_nodes))
+        p.partition_index: Partition(
+            p.leader_id, -1 if p.leader_epoch is None else p.leader_epoch, len(p.replica_nodes)
+        )
         for p in answer.partitions
     }
-    topic_id = answer.topic_id.bytes if answer.topic_id is not None else NO_ID
+    topic_id = answer.topic_id.bytes if answer.topic_id is not None else _NO_TOPIC_ID
     return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)
-
-
-def address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
 
 
 def topic_id(cluster: Cluster, name: str) -> str:

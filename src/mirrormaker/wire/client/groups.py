@@ -8,10 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import OffsetFetchRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
-
 from mirrormaker.errors import BrokerError, raise_for
 from mirrormaker.kafka_errors import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -21,6 +17,7 @@ from mirrormaker.kafka_errors import (
     UNSTABLE_OFFSET_COMMIT,
 )
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.messages import ApiMessage, FindCoordinatorRequest, OffsetFetchRequest
 from mirrormaker.wire.transport.connection import Connection
 
 Key = tuple[str, int]
@@ -53,12 +50,12 @@ class GroupCoordinator:
         self._node = None
 
     async def ask(
-        self, request: ApiMessage, *, lane: str = "control", timeout: float | None = None, newest: int | None = None
+        self, request: ApiMessage, *, purpose: str = "control", timeout: float | None = None, newest: int | None = None
     ) -> Any:
         """Send one request to the coordinator; `newest` caps its version."""
         node = await self.locate()
         try:
-            return await self.cluster.ask(request, node, lane=lane, timeout=timeout, newest=newest)
+            return await self.cluster.ask(request, node, purpose=purpose, timeout=timeout, newest=newest)
         except OSError:
             self.forget()
             raise
@@ -88,15 +85,15 @@ class GroupCoordinator:
     async def committed(self, chosen: Callable[[], Iterable[Key]]) -> dict[Key, tuple[int, str]]:
         """Return everything that the group has committed: offset and metadata of each partition.
 
-        Wait while the coordinator moves or a transaction holds an offset. `chosen` names the partitions to ask for where brokers
-        cannot list all of them. Any other error code is raised.
+        Wait while the coordinator moves or a transaction holds an offset. `chosen` names the partitions to ask for
+        where brokers cannot list all of them. Any other error code is raised.
         """
         while True:
             partitions = None if await self.lists_all_offsets() else by_topic(chosen())
             error, found = await self.fetch_offsets(partitions, stable=True)
             codes = {error} | {row.error for row in found.values()}
             if partitions is not None and UNKNOWN_TOPIC_OR_PARTITION in codes:
-                # A coordinator of that time which has just started may have offsets of topics that it does not know yet.
+                # An old coordinator that has just started may have offsets of topics that it does not know yet.
                 await self.cluster.refresh()
             elif codes & MOVING or UNSTABLE_OFFSET_COMMIT in codes:
                 self.forget()

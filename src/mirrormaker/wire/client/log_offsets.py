@@ -1,4 +1,4 @@
-"""Where a partition's log starts and ends: ListOffsets."""
+"""The start, the end and other offsets of a partition's log: ListOffsets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsRequest
-
 from mirrormaker.errors import OUTAGE, BrokerError, Unanswered
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 
 Key = tuple[str, int]
 
+# Timestamps with a special meaning; any other one asks for the first record at or after that time.
 LATEST, EARLIEST = -1, -2
-_RETRIES = 50  # times 0.2 s
-DEBUGGING_REPLICA = -2  # answers with the log end instead of the high watermark
+# As the replica id of a request: the broker answers with the log end offset instead of the high watermark.
+DEBUGGING_REPLICA = -2
+_ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
 
 
 async def list_offsets(
@@ -28,7 +29,7 @@ async def list_offsets(
     read_committed: bool = False,
     replica: int = -1,
 ) -> dict[tuple[str, int], int | Exception]:
-    """The offset at `when` of each partition, or the error that its leader gave."""
+    """Return the offset of each partition at the timestamp `when`, or the error of its leader."""
     found: dict[tuple[str, int], int | Exception] = {}
     by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic, partition in partitions:
@@ -39,7 +40,7 @@ async def list_offsets(
             by_leader[leader.leader][topic].append(partition)
     entry, row = ListOffsetsRequest.ListOffsetsTopic, ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
     for node, topics in by_leader.items():
-        question = ListOffsetsRequest(
+        request = ListOffsetsRequest(
             replica_id=replica,
             isolation_level=int(read_committed),
             topics=[
@@ -57,7 +58,7 @@ async def list_offsets(
                 for topic, numbers in topics.items()
             ],
         )
-        answer = await cluster.ask(question, node)
+        answer = await cluster.ask(request, node)
         for topic_answer in answer.topics:
             for p in topic_answer.partitions:
                 key = (topic_answer.name, p.partition_index)
@@ -66,17 +67,20 @@ async def list_offsets(
 
 
 def _offset(answer: Any) -> int:
-    """Before 0.10.1 a list of offsets, one of which was asked for."""
+    """Return the offset of an answer; before Kafka 0.10.1 it is the only one of a list."""
     return int(answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset)
 
 
 async def wait_for_offsets(
     cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False
 ) -> dict[Key, int]:
-    """Ask until every partition has an answer: leaders move. Raise Unanswered after ten seconds."""
+    """Return the offset of each partition at the timestamp `when`; ask again while leaders move.
+
+    Raise Unanswered after 50 attempts, that is after 10 s at least.
+    """
     wanted, found = set(keys), dict[Key, int]()
     last: Exception | None = None
-    for _ in range(_RETRIES):
+    for _ in range(_ATTEMPTS):
         if not wanted:
             return found
         try:
@@ -90,7 +94,7 @@ async def wait_for_offsets(
                 found[key] = answer
                 wanted.discard(key)
         if wanted:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(_PAUSE)
             await cluster.refresh({topic for topic, _ in wanted})
     topic, partition = min(wanted)
-    raise Unanswered(f"{cluster.endpoint} does not say where {topic}-{partition} begins or ends: {last}", topic)
+    raise Unanswered(f"{cluster.endpoint} does not tell the offsets of {topic}-{partition}: {last}", topic)

@@ -1,15 +1,17 @@
-"""Reading Kafka's primitive types out of a frame: fixed integers, and the varints of flexible versions."""
+"""Kafka's primitive types in requests and responses: fixed-size integers, strings, and the varints of flexible versions."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 
-from mirrormaker.errors import BadFrame
+from mirrormaker.errors import BadFrame, BadVarint
+
+MAX_VARINT_32, MAX_VARINT_64 = 5, 10  # bytes of the longest varint for a number of that many bits
 
 
 def varint(number: int) -> bytes:
-    """An unsigned varint, as lengths in flexible versions are written."""
+    """Encode an unsigned varint."""
     if number < 0x80:
         return bytes((number,))
     if number < 0x4000:
@@ -24,8 +26,32 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
+def read_varint(data: memoryview, at: int, max_bytes: int = MAX_VARINT_32) -> tuple[int, int]:
+    """Decode the unsigned varint that begins at `at`; return the number and the place where the varint ends.
+
+    `records.varints.read` does the same for whole arrays of places at once.
+    """
+    try:
+        byte = data[at]
+        if byte < 0x80:
+            return byte, at + 1
+        number = byte & 0x7F
+        for shift in range(7, 7 * max_bytes, 7):
+            at += 1
+            byte = data[at]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number, at + 1
+    except IndexError as error:
+        raise BadVarint("a varint goes beyond the end of the data") from error
+    raise BadVarint(f"a varint has more than {max_bytes} bytes")
+
+
 class Reader:
-    """A position in a frame. In flexible versions lengths are varints of n + 1 and structures end in tagged fields."""
+    """A place in a response, from which fields are read one after the other.
+
+    In flexible versions a length is the varint of n + 1, and every structure ends in tagged fields.
+    """
 
     __slots__ = ("at", "data", "flexible")
 
@@ -33,50 +59,51 @@ class Reader:
         self.data, self.flexible, self.at = data, flexible, 0
 
     def take(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Read fixed-size fields."""
         try:
             values: tuple[int, ...] = layout.unpack_from(self.data, self.at)
         except struct.error as error:
-            raise BadFrame("an answer ends too early") from error
+            raise BadFrame("a response ends in the middle of a field") from error
         self.at += layout.size
         return values
 
     def slice(self, size: int) -> memoryview:
+        """Read `size` bytes without copying them."""
         if size < 0 or self.at + size > len(self.data):
-            raise BadFrame(f"an answer names {size} bytes where {len(self.data) - self.at} are left")
+            raise BadFrame(f"a response has a field of {size} bytes where {len(self.data) - self.at} bytes are left")
         part = self.data[self.at : self.at + size]
         self.at += size
         return part
 
     def varint(self) -> int:
-        number = shift = 0
-        while True:
-            if self.at >= len(self.data) or shift > 28:
-                raise BadFrame("an answer has a broken number")
-            byte = self.data[self.at]
-            self.at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
+        """Read an unsigned varint."""
+        try:
+            number, self.at = read_varint(self.data, self.at)
+        except BadVarint as error:
+            raise BadFrame(f"a response is damaged: {error}") from error
+        return number
 
     def length(self) -> int:
-        """Of an array or of bytes; -1 is null."""
+        """Read the length of an array or of bytes; -1 is null."""
         return self.varint() - 1 if self.flexible else self.take(_INT)[0]
 
     def string(self) -> str | None:
+        """Read a nullable string."""
         size = self.varint() - 1 if self.flexible else self.take(_SHORT)[0]
         return None if size < 0 else str(bytes(self.slice(size)), "utf-8", "replace")
 
     def tags(self) -> Iterator[tuple[int, Reader]]:
-        """The tagged fields of a structure; must be run to its end."""
+        """Read the tagged fields that end a structure, as (tag, content). The caller must exhaust the iterator."""
         if self.flexible:
             for _ in range(self.varint()):
                 tag = self.varint()
                 yield tag, Reader(self.slice(self.varint()), True)
 
     def skip_tags(self) -> None:
+        """Skip the tagged fields that end a structure."""
+        # Nearly always there are none.
         if self.flexible and self.at < len(self.data) and self.data[self.at] == 0:
-            self.at += 1  # none, nearly always
+            self.at += 1
             return
         for _ in self.tags():
             pass

@@ -1,120 +1,137 @@
-"""Brokers from before ApiVersions (Kafka 0.10): found out by how they fail to answer it.
+"""Find out which requests a broker knows, also where it is too old to be asked.
 
-0.8.2 hangs up. 0.9 says nothing and keeps the connection, which is of no use from then on. Both could also be a modern broker in
-trouble, and taking that one for old would cost its records their timestamps: so the same broker must answer what old ones know, and
-fail in the same way, on several connections, at what they do not know.
+Brokers answer ApiVersions since Kafka 0.10. On that request 0.8.2 closes the connection; 0.9 does not answer at all, and the
+connection is of no use afterwards. A modern broker in trouble may behave in either way, and to treat it as an old one would
+cost its records their timestamps. So a broker counts as old only if it answers a request that old brokers know, and fails in
+the same way on several connections at a request that they do not know.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from typing import Any
 
-from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-
 from mirrormaker.errors import ConnectionLost, HungUp, Silent
+from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
 from mirrormaker.wire.transport.connection import Connection
 
-Another = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker
-Versions = dict[int, tuple[int, int]]  # of each request, by its key: oldest and newest
+OpenConnection = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker
+ApiVersions = dict[int, tuple[int, int]]  # by api key: the oldest and the newest version that a broker knows
 
-PROBE = 1.5  # seconds for an answer that takes a healthy broker milliseconds; a broker of 0.9 costs two of these
+# Seconds for an answer that a healthy broker gives within milliseconds. To find out that a broker is 0.9 takes two of these.
+PROBE_TIMEOUT = 1.5
+FIRST_WITH_API_VERSIONS = (0, 10)
 _ONLY_FIRST = (0, 0)
 # Produce, Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator
-KAFKA_0_8_2: Versions = {0: (0, 0), 1: (0, 0), 2: (0, 0), 3: (0, 0), 8: (0, 1), 9: (0, 1), 10: (0, 0)}
+KAFKA_0_8_2: ApiVersions = {0: (0, 0), 1: (0, 0), 2: (0, 0), 3: (0, 0), 8: (0, 1), 9: (0, 1), 10: (0, 0)}
 # The same, and the group protocol: JoinGroup, Heartbeat, LeaveGroup, SyncGroup, DescribeGroups, ListGroups
-KAFKA_0_9: Versions = {
+KAFKA_0_9: ApiVersions = {
     **KAFKA_0_8_2, 0: (0, 1), 1: (0, 1), 8: (0, 2), **dict.fromkeys((11, 12, 13, 14, 15, 16), _ONLY_FIRST),
 }  # fmt: skip
-CAN_BE_ASKED = (0, 10)
 
 
-def of(version: tuple[int, ...] | None) -> Versions | None:
-    """What a version knows that cannot be asked; None for all others."""
-    if version is None or version >= CAN_BE_ASKED:
+def versions_before_0_10(broker_version: tuple[int, ...] | None) -> ApiVersions | None:
+    """Return what brokers of a version before 0.10 know; None for all other versions."""
+    if broker_version is None or broker_version >= FIRST_WITH_API_VERSIONS:
         return None
-    return KAFKA_0_9 if version >= (0, 9) else KAFKA_0_8_2
+    return KAFKA_0_9 if broker_version >= (0, 9) else KAFKA_0_8_2
 
 
-async def told(connection: Connection, patience: float) -> Versions:
-    """What a broker knows that asks for a login: only this question is answered before. 0.9 takes it for a token, and hangs up."""
+async def ask_before_login(connection: Connection, timeout: float) -> ApiVersions:
+    """Ask a broker that wants a SASL login. Before the login ApiVersions is the only request that brokers answer.
+
+    A broker of 0.9 takes the request for a SASL token and closes the connection, so an old broker cannot be told from one
+    in trouble: the user has to name its version.
+    """
     try:
-        return _table(await connection.ask(ApiVersionsRequest(), patience, version=0))
+        return _by_api_key(await connection.ask(ApiVersionsRequest(), timeout, version=0))
     except (HungUp, Silent) as error:
-        said = f"{error}; if it is older than 0.10, say so with broker.version=0.9"
-        raise ConnectionLost(said) from error
+        text = f"{error}; if the broker is older than Kafka 0.10, set broker.version=0.9"
+        raise ConnectionLost(text) from error
 
 
-async def ask(connection: Connection, open_another: Another, patience: float, *, may_be_old: bool = True) -> Versions:
-    """What the broker at the other end knows; the connection is open afterwards only if it could be asked."""
-    patience = max(patience, 4 * PROBE)  # an impatient user must not make a broker old
-    answer = asyncio.ensure_future(connection.ask(ApiVersionsRequest(), patience, version=0))
-    answer.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be given up, and fail then
+async def ask(
+    connection: Connection, open_another: OpenConnection, timeout: float, *, may_be_old: bool = True
+) -> ApiVersions:
+    """Return what the broker knows. If the broker turns out to be old, the connection is closed afterwards."""
+    # A short timeout of the user's must not make a slow broker look old.
+    timeout = max(timeout, 4 * PROBE_TIMEOUT)
+    answer = asyncio.ensure_future(connection.ask(ApiVersionsRequest(), timeout, version=0))
+    # Nobody may be waiting any more when it fails; asyncio would log that.
+    answer.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
-        await asyncio.wait([answer], timeout=PROBE)
+        await asyncio.wait([answer], timeout=PROBE_TIMEOUT)
         if may_be_old and not answer.done() and await _is_0_9(open_another) and not answer.done():
             connection.close()
             return KAFKA_0_9
         if may_be_old and answer.done() and isinstance(answer.exception(), HungUp) and await _is_0_8(open_another):
             return KAFKA_0_8_2
-        return _table(await answer)
+        return _by_api_key(await answer)
     finally:
         answer.cancel()
 
 
-async def is_modern(open_another: Another) -> bool:
-    """Can it be asked after all, whatever it was said to be?"""
-    return await _outcome(open_another, ApiVersionsRequest()) == _ANSWERED
+async def answers_api_versions(open_another: OpenConnection) -> bool:
+    """Return True if the broker answers ApiVersions, whatever version the user says that it is."""
+    return await _outcome(open_another, ApiVersionsRequest()) is _Outcome.ANSWERED
 
 
-def _table(answer: Any) -> Versions:
-    return {v.api_key: (v.min_version, v.max_version) for v in answer.api_keys}
+def _by_api_key(response: Any) -> ApiVersions:
+    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
-_ANSWERED, _HUNG_UP, _SILENT, _UNKNOWN = "answered", "hung up", "silent", "unknown"
-_TIMES = 3  # that a broker must fail at the same question, each time on another connection: one of them may be stuck
+class _Outcome(Enum):
+    """What happens to a request on a connection of its own."""
+
+    ANSWERED = auto()
+    HUNG_UP = auto()
+    SILENT = auto()
+    UNKNOWN = auto()
 
 
-async def _is_0_9(open_another: Another) -> bool:
-    """Is it silent at what it does not know, and answers what it knows before and after that?"""
+# An old broker must fail on each of this many connections: a single one may be stuck.
+_CONNECTIONS = 3
+
+
+async def _is_0_9(open_another: OpenConnection) -> bool:
+    """Return True if the broker ignores ApiVersions but answers ListGroups before and after."""
     return (
-        await _outcome(open_another, ListGroupsRequest()) == _ANSWERED
-        and await _each_time(open_another) == {_SILENT}
-        and await _outcome(open_another, ListGroupsRequest()) == _ANSWERED
+        await _outcome(open_another, ListGroupsRequest()) is _Outcome.ANSWERED
+        and await _outcomes_of_api_versions(open_another) == {_Outcome.SILENT}
+        and await _outcome(open_another, ListGroupsRequest()) is _Outcome.ANSWERED
     )
 
 
-async def _is_0_8(open_another: Another) -> bool:
-    """Does it hang up at what it does not know, and answers the oldest question before and after that?"""
+async def _is_0_8(open_another: OpenConnection) -> bool:
+    """Return True if the broker hangs up on ListGroups and ApiVersions but answers Metadata before and after."""
     return (
-        await _outcome(open_another, ListGroupsRequest()) == _HUNG_UP
-        and await _outcome(open_another, MetadataRequest(topics=None)) == _ANSWERED
-        and await _each_time(open_another) == {_HUNG_UP}
-        and await _outcome(open_another, MetadataRequest(topics=None)) == _ANSWERED
+        await _outcome(open_another, ListGroupsRequest()) is _Outcome.HUNG_UP
+        and await _outcome(open_another, MetadataRequest(topics=None)) is _Outcome.ANSWERED
+        and await _outcomes_of_api_versions(open_another) == {_Outcome.HUNG_UP}
+        and await _outcome(open_another, MetadataRequest(topics=None)) is _Outcome.ANSWERED
     )
 
 
-async def _each_time(open_another: Another) -> set[str]:
-    return set(await asyncio.gather(*(_outcome(open_another, ApiVersionsRequest()) for _ in range(_TIMES))))
+async def _outcomes_of_api_versions(open_another: OpenConnection) -> set[_Outcome]:
+    return set(await asyncio.gather(*(_outcome(open_another, ApiVersionsRequest()) for _ in range(_CONNECTIONS))))
 
 
-async def _outcome(open_another: Another, question: ApiMessage) -> str:
-    """What becomes of the first version of a question, on a connection of its own."""
+async def _outcome(open_another: OpenConnection, request: ApiMessage) -> _Outcome:
+    """Send version 0 of a request on a new connection."""
     try:
         connection = await open_another()
     except ConnectionError:
-        return _UNKNOWN
+        return _Outcome.UNKNOWN
     try:
-        await connection.ask(question, PROBE, version=0)
-        return _ANSWERED
+        await connection.ask(request, PROBE_TIMEOUT, version=0)
+        return _Outcome.ANSWERED
     except HungUp:
-        return _HUNG_UP
+        return _Outcome.HUNG_UP
     except Silent:
-        return _SILENT
+        return _Outcome.SILENT
     except ConnectionError:
-        return _UNKNOWN
+        return _Outcome.UNKNOWN
     finally:
         connection.close()

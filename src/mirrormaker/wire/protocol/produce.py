@@ -1,4 +1,7 @@
-"""The Produce request, framed by hand around the batches' own buffers, for versions 0 (Kafka 0.8) to 13."""
+"""The Produce request and response, for every version from 0 (Kafka 0.8) to 13.
+
+They are encoded here and not by kafka-python so that a batch is sent from the buffer that it was received in, without a copy.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
-from mirrormaker.wire.transport.connection import Part
+from mirrormaker.wire.transport.connection import Connection, Part
 
 API_KEY = 0
 VERSIONS = (0, 13)
-TAKES_BATCHES = 3  # from this version (Kafka 0.11) on; before, messages of format 1, and of format 0 before version 2
+# From this version on (Kafka 0.11) brokers take record batches. Version 2 takes messages of format 1, versions 0 and 1
+# take messages of format 0.
+FIRST_WITH_RECORD_BATCHES = 3
+
+
+def version_for(connection: Connection) -> int:
+    """Return the newest version of Produce that the broker and this module share."""
+    return min(connection.versions[API_KEY][1], VERSIONS[1])
 
 
 class Appended(NamedTuple):
-    """What became of one partition's batch."""
+    """The broker's result for one partition's batch, be it an offset or an error."""
 
-    topic: str | bytes  # name, or id in version 13
+    topic: str | bytes  # the name; in version 13 the topic id
     partition: int
     error: int
     base_offset: int
@@ -25,19 +35,21 @@ class Appended(NamedTuple):
 
 
 def is_flexible(version: int) -> bool:
+    """Return True if this version uses varint lengths and tagged fields."""
     return version >= 9
 
 
-def request(
+def encode_request(
     version: int, topics: Sequence[tuple[str, bytes, Sequence[tuple[int, Part]]]], *, acks: int, timeout_ms: int
 ) -> list[Part]:
-    """The body as a list of buffers, for (topic name, topic id, [(partition, its one batch)])."""
+    """Return the body of a request as a list of buffers. `topics`: (name, topic id, [(partition, its one batch)]) each."""
     flexible = is_flexible(version)
-    head = bytearray(b"\0" if flexible else b"\xff\xff" if version >= TAKES_BATCHES else b"")  # no transactional id
+    no_transactional_id = b"\0" if flexible else b"\xff\xff" if version >= FIRST_WITH_RECORD_BATCHES else b""
+    no_tags = b"\0" if flexible else b""
+    head = bytearray(no_transactional_id)
     head += struct.pack(">hi", acks, timeout_ms)
     head += varint(len(topics) + 1) if flexible else _INT.pack(len(topics))
     parts: list[Part] = []
-    end = b"\0" if flexible else b""
     for name, topic_id, partitions in topics:
         if version >= 13:
             head += topic_id
@@ -49,50 +61,49 @@ def request(
         for partition, batch in partitions:
             head += _INT.pack(partition) + (varint(len(batch) + 1) if flexible else _INT.pack(len(batch)))
             parts += (head, batch)
-            head = bytearray(end)  # the partition's tagged fields follow its records
-        if flexible:
-            head += b"\0"
-    if flexible:
-        head += b"\0"
+            head = bytearray(no_tags)
+        head += no_tags
+    head += no_tags
     if head:
         parts.append(head)
     return parts
 
 
-def answer(version: int, data: memoryview) -> list[Appended]:
+def decode_response(version: int, data: memoryview) -> list[Appended]:
+    """Return the result of each partition."""
     reader = Reader(data, is_flexible(version))
-    found = []
+    results = []
     for _ in range(reader.length()):
         topic = bytes(reader.slice(16)) if version >= 13 else reader.string() or ""
         for _ in range(reader.length()):
-            if version >= 10 and reader.at + _PLAIN.size <= len(data):
-                # As it is nearly always: no record errors, no message, no tagged fields.
-                partition, error, base, _append_time, _start, none = _PLAIN.unpack_from(data, reader.at)
-                if none == b"\1\0\0":
-                    reader.at += _PLAIN.size
-                    found.append(Appended(topic, partition, error, base, None))
+            if version >= 10 and reader.at + _RESPONSE_10_SHORT.size <= len(data):
+                # Nearly always there are no record errors, no message and no tagged fields: one read is enough then.
+                partition, error, base, _append_time, _log_start, rest = _RESPONSE_10_SHORT.unpack_from(data, reader.at)
+                if rest == b"\1\0\0":
+                    reader.at += _RESPONSE_10_SHORT.size
+                    results.append(Appended(topic, partition, error, base, None))
                     continue
             if version >= 5:
-                partition, error, base, _append_time, _start = reader.take(_ANSWER_5)
+                partition, error, base, _append_time, _log_start = reader.take(_RESPONSE_5)
             elif version >= 2:
-                partition, error, base, _append_time = reader.take(_ANSWER_2)
+                partition, error, base, _append_time = reader.take(_RESPONSE_2)
             else:
-                partition, error, base = reader.take(_ANSWER_0)
+                partition, error, base = reader.take(_RESPONSE_0)
             message = None
             if version >= 8:
                 for _ in range(reader.length()):
-                    reader.take(_INT)
+                    reader.take(_INT)  # the index of a record that the broker refuses
                     message = reader.string() or message
                     reader.skip_tags()
                 message = reader.string() or message
             reader.skip_tags()
-            found.append(Appended(topic, partition, error, base, message))
+            results.append(Appended(topic, partition, error, base, message))
         reader.skip_tags()
-    return found
+    return results
 
 
 _INT = struct.Struct(">i")
-_ANSWER_0 = struct.Struct(">ihq")
-_ANSWER_2 = struct.Struct(">ihqq")
-_PLAIN = struct.Struct(">ihqqq3s")
-_ANSWER_5 = struct.Struct(">ihqqq")
+_RESPONSE_0 = struct.Struct(">ihq")
+_RESPONSE_2 = struct.Struct(">ihqq")
+_RESPONSE_5 = struct.Struct(">ihqqq")
+_RESPONSE_10_SHORT = struct.Struct(">ihqqq3s")

@@ -1,4 +1,4 @@
-"""Records as Arrow tables, and back: for those who want to look inside."""
+"""Convert unpacked records to Arrow tables and back, for message handlers and for reading topics as DataFrames."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.f
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds since 1970; -1 where the producer gave none
+        pa.field("timestamp", pa.int64(), nullable=False),  # milliseconds since 1970; -1 if the record has none
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("headers", HEADERS, nullable=False),
     ]
 )
 
-_FEW = 32  # records whose headers are read one by one: a round over all of them costs as much as this many headers
+# A round of numpy over the n-th header of all records costs as much as this many headers, read one by one.
+_ROUND = 32
 
 
 def to_table(records: Records) -> pa.Table:
-    """One row for each record."""
+    """Return a table with one row for each record, and the columns of SCHEMA."""
     try:
-        columns = _columns(records)
+        columns = _tail_columns(records)
     except BadVarint as error:
         raise CorruptBatch(f"a record is damaged: {error}") from error
     return pa.Table.from_arrays([pa.array(records.offsets), pa.array(records.timestamps), *columns], schema=SCHEMA)
 
 
-def _columns(records: Records) -> list[Any]:
+def _tail_columns(records: Records) -> list[Any]:
+    """Return keys, values and headers."""
     data, ends = records.data, records.ends
     key, key_size = records.keys()
     value_size, value = varints.read(data, key + np.maximum(key_size, 0))
-    _inside(value_size, value, ends)
+    _check_inside(value_size, value, ends)
     count, at = varints.read(data, value + np.maximum(value_size, 0))
     if len(count) and (int(count.min()) < 0 or bool((count > ends - at + 1).any())):
-        raise BadVarint("a record with a bad number of headers")
+        raise BadVarint("a record has an impossible number of headers")
     headers = _headers(data, count, at, ends)
     return [slices(data, key, key_size), slices(data, value, value_size), headers]
 
@@ -54,11 +56,12 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     key, key_size, value, value_size = (np.empty(int(edges[-1]), np.int64) for _ in range(4))
     live, number = np.flatnonzero(count), 0
     at = at.copy()
-    while live.size > _FEW:  # the n-th header of every record that has one
+    # First the n-th header of every record that has one, as long as there are many; then record by record.
+    while live.size > _ROUND:
         slot, end, here = edges[live] + number, ends[live], at[live]
         for start, length in (key, key_size), (value, value_size):
             size, here = varints.read(data, here)
-            _inside(size, here, end)
+            _check_inside(size, here, end)
             start[slot], length[slot] = here, size
             here = here + np.maximum(size, 0)
         at[live] = here
@@ -66,11 +69,11 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
         live = live[count[live] > number]
     for record in live.tolist():
         slots = range(int(edges[record]) + number, int(edges[record + 1]))
-        at[record] = _walk_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
+        at[record] = _read_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
     if not np.array_equal(at, ends):
-        raise BadVarint("a record is longer or shorter than what is in it")
+        raise BadVarint("a record is longer or shorter than its fields")
     if len(key_size) and int(key_size.min()) < 0:
-        raise BadVarint("a header without a key")
+        raise BadVarint("a header has no key")
     try:
         names = slices(data, key, key_size).cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -79,8 +82,8 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     return pa.ListArray.from_arrays(pa.array(edges.astype(np.int32)), pairs, type=HEADERS)
 
 
-def _walk_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, Ints], ...]) -> int:
-    """One record's headers, and where they end: a record may have a hundred thousand of them."""
+def _read_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, Ints], ...]) -> int:
+    """Read one record's headers into the slots of the columns, and return where they end."""
     raw = data.data
     for slot in slots:
         for start, length in columns:
@@ -92,13 +95,13 @@ def _walk_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, 
     return at
 
 
-def _inside(size: Ints, start: Ints, ends: Ints) -> None:
+def _check_inside(size: Ints, start: Ints, ends: Ints) -> None:
     if len(size) and (int(size.min()) < -1 or bool((np.maximum(size, 0) > ends - start).any())):
         raise BadVarint("a field is longer than its record")
 
 
 def slices(data: Data, starts: Ints, sizes: Ints) -> Any:
-    """data[start : start + size] for each, as an Arrow array; null where the size is negative."""
+    """Return data[start : start + size] for each start as an Arrow array; null where the size is negative."""
     count = len(starts)
     null = sizes < 0
     edges = np.zeros(2 * count + 1, np.int32)
@@ -110,46 +113,47 @@ def slices(data: Data, starts: Ints, sizes: Ints) -> Any:
 
 
 def from_table(table: pa.Table) -> Records:
-    """The records of a table that has the columns of SCHEMA, whatever else it has."""
-    columns = [_one_chunk(table.column(field.name), field) for field in SCHEMA]
+    """Return the records of a table that has the columns of SCHEMA. Other columns are ignored."""
+    columns = [_converted(table.column(field.name), field) for field in SCHEMA]
     return from_columns(*columns)
 
 
-def _one_chunk(column: Any, field: pa.Field) -> Any:
+def _converted(column: Any, field: pa.Field) -> Any:
+    """Return a column as one array of the field's type."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     if column.type != field.type:
         try:
             column = column.cast(field.type)
         except pa.ArrowException as error:
-            raise ValueError(f"column {field.name} does not become {field.type}: {error}") from error
+            raise ValueError(f"column {field.name} cannot be converted to {field.type}: {error}") from error
     if not field.nullable and column.null_count:
-        raise ValueError(f"column {field.name} has nulls")
+        raise ValueError(f"column {field.name} contains nulls")
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def from_columns(offset: Any, timestamp: Any, key: Any, value: Any, headers: Any | None = None) -> Records:
-    """The same from Arrow arrays; no headers at all is the common case."""
+    """Return the records that consist of these Arrow arrays; without `headers` no record has any."""
     tails = pc.binary_join_element_wise(
-        _numbers(_lengths(key)), key.fill_null(b""), _numbers(_lengths(value)), value.fill_null(b""),
-        _packed_headers(headers, len(key)), b"",
+        _varints(_lengths(key)), key.fill_null(b""), _varints(_lengths(value)), value.fill_null(b""),
+        _encoded_headers(headers, len(key)), b"",
     )  # fmt: skip
     _, edges, data = tails.buffers()
     at = np.frombuffer(edges, np.int32, len(tails) + 1, 4 * tails.offset).astype(np.int64)
     joined: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return Records(joined, at[:-1], at[1:], _plain(offset), _plain(timestamp))
+    return Records(joined, at[:-1], at[1:], _int64s(offset), _int64s(timestamp))
 
 
-def _plain(column: Any) -> Ints:
+def _int64s(column: Any) -> Ints:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _lengths(column: Any) -> Ints:
-    return _plain(pc.binary_length(column).fill_null(-1))
+    return _int64s(pc.binary_length(column).fill_null(-1))
 
 
-def _numbers(values: Ints) -> Any:
-    """Each as the bytes of a varint."""
+def _varints(values: Ints) -> Any:
+    """Return each number as the bytes of its varint."""
     folded = varints.zigzag(values)
     size = varints.sizes(folded)
     edges = np.concatenate([[0], np.cumsum(size)])
@@ -160,18 +164,18 @@ def _numbers(values: Ints) -> Any:
     )
 
 
-def _packed_headers(headers: Any | None, count: int) -> Any:
+def _encoded_headers(headers: Any | None, count: int) -> Any:
     if headers is None or not len(headers.values):
         return pa.scalar(b"\0", pa.binary())
     pairs = headers.flatten()
     keys, values = pairs.field("key").cast(pa.binary()), pairs.field("value")
     if pairs.null_count or keys.null_count:
-        raise ValueError("column headers has a header without a key")
-    each = pc.binary_join_element_wise(
-        _numbers(_lengths(keys)), keys, _numbers(_lengths(values)), values.fill_null(b""), b""
+        raise ValueError("column headers contains a header without a key")
+    encoded = pc.binary_join_element_wise(
+        _varints(_lengths(keys)), keys, _varints(_lengths(values)), values.fill_null(b""), b""
     )
-    sizes = _plain(pc.list_value_length(headers).fill_null(0))
+    sizes = _int64s(pc.list_value_length(headers).fill_null(0))
     lists = np.concatenate([[0], np.cumsum(sizes)])
-    edges = np.frombuffer(each.buffers()[1], np.int32, len(each) + 1)[lists]
-    joined = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), each.buffers()[2]])
-    return pc.binary_join_element_wise(_numbers(sizes), joined, b"")
+    edges = np.frombuffer(encoded.buffers()[1], np.int32, len(encoded) + 1)[lists]
+    joined = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), encoded.buffers()[2]])
+    return pc.binary_join_element_wise(_varints(sizes), joined, b"")

@@ -1,9 +1,9 @@
-"""The 61-byte header of a record batch (message format 2), read and rewritten in place.
+"""Record batches (message format 2): their 61-byte headers, read and rewritten in place.
 
     base offset q | length i | leader epoch i | magic b | crc I | attributes h | last offset delta i |
     first timestamp q | max timestamp q | producer id q | producer epoch h | base sequence i | count i
 
-The CRC-32C covers everything from the attributes on: base offset, length and leader epoch can change without it.
+The CRC-32C covers everything from the attributes on: a broker can set base offset and leader epoch without touching it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.compression import CODECS
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH = struct.Struct(">i")
 _MAGIC = 2
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 21
 _IDENTITY = struct.Struct(">qhi")
 _IDENTITY_AT = 43
-_FRONT = struct.Struct(">qiibI")  # what lies before the attributes
+_FRONT = struct.Struct(">qiibI")  # the fields before the attributes
 _ATTRIBUTES = struct.Struct(">h")
-_PREFIX = 12  # base offset and length: what the length field does not count
-SMALLEST_MESSAGE = 14  # of format 0, after offset and length
+_PREFIX = 12  # bytes of base offset and length, which the length does not count
+SMALLEST_MESSAGE = 14  # bytes of a message of format 0, without its offset and length
 
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-SEQUENCES = 1 << 31
+SEQUENCES = 1 << 31  # sequence numbers run from 0 to 2^31 - 1, and then begin at 0 again
 
 
 class Batch:
-    """One record batch: its bytes, and the header fields that a mirror looks at."""
+    """One record batch: its bytes, and the header fields that the mirror uses."""
 
     __slots__ = (
-        "_covered", "_crc", "_length", "attributes", "base_offset", "base_sequence", "count", "data", "last_offset",
+        "_covered_by_crc", "_crc", "_length", "attributes", "base_offset", "base_sequence", "count", "data", "last_offset",
         "leader_epoch", "max_timestamp", "producer_epoch", "producer_id",
     )  # fmt: skip
 
@@ -48,41 +47,50 @@ class Batch:
         ) = HEADER.unpack_from(data)  # fmt: skip
         self.last_offset: int = self.base_offset + delta
         self.data = data
-        self._covered = data[_ATTRIBUTES_AT:]  # by the CRC
+        self._covered_by_crc = data[_ATTRIBUTES_AT:]
 
     @property
     def is_control(self) -> bool:
+        """Return True if the batch holds a transaction marker instead of data."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
+        """Return True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def codec(self) -> str:
+        """Return the name of the compression codec."""
         number = self.attributes & CODEC_MASK
         return CODECS[number] if number < len(CODECS) else f"codec {number}"
 
     @property
     def last_sequence(self) -> int:
-        """By offsets, not by count: compaction leaves holes but keeps both ends."""
+        """Return the sequence number of the last record.
+
+        It follows from the offsets, not from the count: compaction leaves holes, but keeps both ends.
+        """
         last: int = (self.base_sequence + self.last_offset - self.base_offset) % SEQUENCES
         return last
 
     def check(self) -> None:
-        """Refuse bytes that are not what the producer wrote."""
+        """Raise CorruptBatch if these are not the bytes that the producer wrote."""
         if self.count < 0 or self.last_offset < self.base_offset:
-            raise CorruptBatch(f"the batch at offset {self.base_offset} counts backwards")
-        if crc32c(self._covered) != self._crc:
+            raise CorruptBatch(f"the batch at offset {self.base_offset} has a negative record count or offset delta")
+        if crc32c(self._covered_by_crc) != self._crc:
             raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Make it ours: base offset 0, our identity and number, no transaction, no delete horizon, and a CRC to match."""
+        """Rewrite the header for the target: base offset 0, this identity and sequence number, and a CRC that matches.
+
+        The batch is no longer part of a transaction, and has no delete horizon.
+        """
         data = self.data
         _IDENTITY.pack_into(data, _IDENTITY_AT, producer_id, producer_epoch, sequence)
         if self.attributes & (TRANSACTIONAL | DELETE_HORIZON):
             _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, self.attributes & ~(TRANSACTIONAL | DELETE_HORIZON))
-        self._crc = crc32c(self._covered)
+        self._crc = crc32c(self._covered_by_crc)
         _FRONT.pack_into(data, 0, 0, self._length, -1, _MAGIC, self._crc)
 
 
@@ -97,7 +105,10 @@ _HEADERS = np.dtype(
 
 
 class Batches:
-    """Batches that follow each other in memory. Each can be had alone; their headers can be had as columns."""
+    """Batches that lie one after the other in memory: a sequence of `Batch`, with the headers also as columns.
+
+    Batch i is data[bounds[i]:bounds[i + 1]].
+    """
 
     __slots__ = ("_headers", "bounds", "data")
 
@@ -107,6 +118,7 @@ class Batches:
 
     @classmethod
     def of(cls, batch: Batch) -> Batches:
+        """Return a sequence of one batch."""
         return cls(batch.data, [0, len(batch.data)])
 
     def __len__(self) -> int:
@@ -122,7 +134,7 @@ class Batches:
             start = stop
 
     def part(self, start: int, stop: int) -> Batches:
-        """Some of them."""
+        """Return the batches from `start` up to, but not including, `stop`."""
         part = Batches(self.data, self.bounds[start : stop + 1])
         if self._headers is not None:
             part._headers = self._headers[start:stop]
@@ -130,30 +142,36 @@ class Batches:
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
+        """Return `data` as a numpy array."""
         return np.frombuffer(self.data, np.uint8)
 
     @property
     def headers(self) -> npt.NDArray[np.void]:
+        """Return the header fields of all batches as the columns of a structured array."""
         if self._headers is None:
             at = np.array(self.bounds[:-1], np.int64)
             rows: npt.NDArray[np.uint8] = self.array[at[:, None] + np.arange(HEADER.size)]
             headers = rows.view(_HEADERS)[:, 0]
             if ((headers["count"] < 0) | (headers["last_offset_delta"] < 0)).any():
-                raise CorruptBatch(f"a batch from offset {self.first_offset} on counts backwards")
+                raise CorruptBatch(
+                    f"a batch at or after offset {self.first_offset} has a negative record count or offset delta"
+                )
             self._headers = headers
         return self._headers
 
     @property
     def first_offset(self) -> int:
+        """Return the base offset of the first batch."""
         offset: int = self[0].base_offset
         return offset
 
     @property
     def size(self) -> int:
+        """Return the size of all batches in bytes."""
         return self.bounds[-1] - self.bounds[0]
 
     def check(self) -> None:
-        """As `Batch.check`, for all."""
+        """Raise CorruptBatch if any batch is not what its producer wrote."""
         data, start = self.data, self.bounds[0]
         for index, (stop, crc) in enumerate(zip(self.bounds[1:], self.headers["crc"].tolist(), strict=True)):
             if crc32c(data[start + _ATTRIBUTES_AT : stop]) != crc:
@@ -161,10 +179,14 @@ class Batches:
             start = stop
 
 
-def split(records: memoryview) -> Iterator[Batches | memoryview]:
-    """The whole batches in a fetched slice; a broker may cut the last one short, and that rest is left out.
+# Batches or messages of one format that lie one after the other. Messages of format 0 and 1 are plain bytes: see `legacy`.
+Run = Batches | memoryview
 
-    Where a log has messages of format 0 or 1, those come as the bytes that they are.
+
+def split(records: memoryview) -> Iterator[Run]:
+    """Yield the batches that were fetched from a partition, in runs of the same format.
+
+    A broker may cut off the last batch at the fetch size. Such a rest is left out.
     """
     at, end = 0, len(records)
     bounds, was_old = [0], False
@@ -175,7 +197,7 @@ def split(records: memoryview) -> Iterator[Batches | memoryview]:
         if old and magic not in (0, 1):
             raise CorruptBatch(f"message format {magic} does not exist")
         if length < (SMALLEST_MESSAGE if old else HEADER.size - _PREFIX):
-            raise CorruptBatch("a batch shorter than its own header")
+            raise CorruptBatch("a batch is shorter than its own header")
         stop = at + _PREFIX + length
         if stop > end:
             break
@@ -189,15 +211,16 @@ def split(records: memoryview) -> Iterator[Batches | memoryview]:
         yield _run(records, bounds, was_old)
 
 
-def size_of(run: Batches | memoryview) -> int:
+def size_of(run: Run) -> int:
+    """Return the size of a run in bytes."""
     return run.size if isinstance(run, Batches) else len(run)
 
 
-def joined(runs: Sequence[Batches | memoryview]) -> list[Batches | memoryview]:
-    """What several slices brought, as if it were one: copied, so meant for what is small."""
-    parts = [r.data[r.bounds[0] : r.bounds[-1]] if isinstance(r, Batches) else r for r in runs]
+def joined(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of several fetches as if one fetch had brought them. This copies, so it is meant for small runs."""
+    parts = [run.data[run.bounds[0] : run.bounds[-1]] if isinstance(run, Batches) else run for run in runs]
     return list(split(memoryview(bytearray().join(parts))))
 
 
-def _run(records: memoryview, bounds: list[int], old: bool) -> Batches | memoryview:
+def _run(records: memoryview, bounds: list[int], old: bool) -> Run:
     return records[bounds[0] : bounds[-1]] if old else Batches(records, bounds)

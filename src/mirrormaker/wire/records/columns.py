@@ -1,13 +1,13 @@
-"""The records in batches, as columns: decoded and encoded by the thousand.
+"""Unpacked records as columns: thousands of records are decoded and encoded at once.
 
-A record is a length, attributes, a timestamp delta and an offset delta, and then its *tail*: key, value and headers. Copying a
-record into another batch changes only what comes before the tail, so tails are never opened unless someone asks for a key:
+A record is a length, attributes, a timestamp delta and an offset delta, and then its *tail*: key, value and headers.
 
-    length varint | attributes 1 | timestamp delta varlong | offset delta varint | key length varint | key | value length
-    varint | value | number of headers varint | headers
+    length varint | attributes 1 | timestamp delta varlong | offset delta varint | key length varint | key |
+    value length varint | value | number of headers varint | headers
 
-Where a record starts is known only from the length of the one before it. That chain is the one thing that is walked; the rest
-is numpy, and the copying is Arrow's `take`, which moves slices of any length at the speed of memory.
+Copying a record into another batch changes only the fields before the tail, so a tail is not decoded unless someone asks for
+the key. `record_starts` finds the records; numpy decodes the fields of all of them together; and Arrow's `take` copies the
+tails, whatever their lengths, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from mirrormaker.errors import BadCompression, BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches
 from mirrormaker.wire.records.compression import NONE, compress, decompress
-from mirrormaker.wire.records.record_starts import walk
+from mirrormaker.wire.records.record_starts import find_record_starts
 from mirrormaker.wire.records.varints import Data, Ints
 
-_ATTRIBUTES = np.int64(1)  # bytes of a record's attributes: none is defined, all are 0
+_ATTRIBUTES = np.int64(1)  # bytes of a record's attributes, which are all 0: Kafka defines none yet
+_MAX_PREFIX = 24  # bytes before a tail are fewer: a length of 5, attributes, deltas of 10 and 5
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
 
 
 class Records:
-    """Columns over bytes that are not copied: record i has its tail at data[starts[i]:ends[i]]."""
+    """Unpacked records as columns. Record i has its tail at data[starts[i]:ends[i]]; `data` is shared, not copied."""
 
     __slots__ = ("data", "ends", "offsets", "starts", "timestamps")
 
@@ -46,10 +47,11 @@ class Records:
         return Records(self.data, self.starts[which], self.ends[which], self.offsets[which], self.timestamps[which])
 
     def tail(self, index: int) -> bytes:
+        """Return key, value and headers of one record, encoded."""
         return self.data[self.starts[index] : self.ends[index]].tobytes()
 
     def keys(self) -> tuple[Ints, Ints]:
-        """Where each key starts, and its length; -1 where there is none."""
+        """Return where each key starts in `data`, and its length: -1 if the record has no key."""
         try:
             length, start = varints.read(self.data, self.starts)
         except BadVarint as error:
@@ -60,27 +62,30 @@ class Records:
 
 
 def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
-    """The records of all batches, in order. `limit` is what they may take unpacked."""
-    found, taken = unpack_some(batches, limit, limit)
-    if taken < len(batches):
-        raise CorruptBatch(f"the batches from offset {batches.first_offset} on are more than {limit} bytes, unpacked")
-    return found
+    """Return the records of all batches, in order. They may take at most `limit` bytes when decompressed."""
+    records, used = unpack_some(batches, limit, limit)
+    if used < len(batches):
+        raise CorruptBatch(f"the batches from offset {batches.first_offset} on decompress to more than {limit} bytes")
+    return records
 
 
 def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int]:
-    """The records of the first batches, and of how many: until they are `enough` bytes, unpacked."""
+    """Unpack the first batches until they have `enough` bytes; return their records, and how many batches these were.
+
+    No batch may take more than `limit` bytes when decompressed.
+    """
     try:
         data, starts, ends = _payloads(batches, limit, enough)
         batches = batches.part(0, len(starts))
         headers = batches.headers
         counts = headers["count"].astype(np.int64)
-        at = walk(data, starts, ends, counts)
+        at = find_record_starts(data, starts, ends, counts)
         length, here = varints.read(data, at)
         tails_end = here + length
-        delta, here = varints.read(data, here + _ATTRIBUTES)
-        offset, tails = varints.read(data, here)
+        time_delta, here = varints.read(data, here + _ATTRIBUTES)
+        offset_delta, tails = varints.read(data, here)
     except BadCompression as error:
-        raise CorruptBatch(f"the batch at offset {batches.first_offset}: {error}") from error
+        raise CorruptBatch(f"a batch at or after offset {batches.first_offset}: {error}") from error
     except BadVarint as error:
         raise CorruptBatch(
             f"a record in the batches from offset {batches.first_offset} on is damaged: {error}"
@@ -89,25 +94,25 @@ def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int
         raise CorruptBatch(
             f"a record in the batches from offset {batches.first_offset} on is shorter than its own fields"
         )
-    each = np.repeat(np.arange(len(counts)), counts)
-    timestamps = headers["first_timestamp"].astype(np.int64)[each] + delta
-    stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
-    if stamped.any():
-        timestamps = np.where(stamped[each], headers["max_timestamp"].astype(np.int64)[each], timestamps)
-    offsets = headers["base_offset"].astype(np.int64)[each] + offset
-    if len(offsets) and (bool((offset < 0).any()) or bool((np.diff(offsets) <= 0).any())):
-        raise CorruptBatch(f"the records from offset {batches.first_offset} on count backwards")
+    batch = np.repeat(np.arange(len(counts)), counts)
+    timestamps = headers["first_timestamp"].astype(np.int64)[batch] + time_delta
+    append_time = (headers["attributes"] & LOG_APPEND_TIME) != 0
+    if append_time.any():
+        timestamps = np.where(append_time[batch], headers["max_timestamp"].astype(np.int64)[batch], timestamps)
+    offsets = headers["base_offset"].astype(np.int64)[batch] + offset_delta
+    if len(offsets) and (bool((offset_delta < 0).any()) or bool((np.diff(offsets) <= 0).any())):
+        raise CorruptBatch(f"the offsets of the records from offset {batches.first_offset} on do not increase")
     return Records(data, tails, tails_end, offsets, timestamps), len(batches)
 
 
 def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, Ints]:
-    """Where the records of each batch lie: in the batches themselves, or in what they decompress to."""
+    """Return bytes, and where each batch's records lie in them: in the batches themselves, or decompressed."""
     bounds = np.array(batches.bounds, np.int64)
     starts, ends = bounds[:-1] + HEADER.size, bounds[1:]
     codecs = batches.headers["attributes"] & CODEC_MASK
     if not codecs.any():
-        few = max(1, int(np.searchsorted(ends, bounds[0] + enough, side="right")))
-        return batches.array, starts[:few], ends[:few]
+        used = max(1, int(np.searchsorted(ends, bounds[0] + enough, side="right")))
+        return batches.array, starts[:used], ends[:used]
     parts: list[Any] = []
     size = 0
     for codec, start, end in zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True):
@@ -123,69 +128,74 @@ def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, In
 
 
 def sizes(records: Records) -> Ints:
-    """At most how many bytes each record takes in a batch, its prefix included."""
-    return records.ends - records.starts + 24
+    """Return an upper bound of the bytes that each record takes in a batch."""
+    return records.ends - records.starts + _MAX_PREFIX
 
 
 def pack(records: Records, bounds: Sequence[int], codec: int = NONE) -> list[memoryview]:
-    """New batches of records bounds[0] to bounds[1], bounds[1] to bounds[2], ...: CreateTime, no identity, CRC not yet set."""
+    """Pack records bounds[0] to bounds[1], bounds[1] to bounds[2], ... into a new batch each.
+
+    The batches have CreateTime and no producer identity. Their CRC is not set yet: `Batch.stamp` does that.
+    """
     edges = np.array(bounds, np.int64)
     firsts, counts = edges[:-1], np.diff(edges)
-    each = np.repeat(firsts, counts)
-    stamps = records.timestamps
-    delta = varints.zigzag(stamps - stamps[each])
-    number = varints.zigzag(np.arange(len(records), dtype=np.int64) - each)
-    delta_size, number_size = varints.sizes(delta), varints.sizes(number)
+    first = np.repeat(firsts, counts)
+    timestamps = records.timestamps
+    time_delta = varints.zigzag(timestamps - timestamps[first])
+    offset_delta = varints.zigzag(np.arange(len(records), dtype=np.int64) - first)
+    time_size, offset_size = varints.sizes(time_delta), varints.sizes(offset_delta)
     tails = records.ends - records.starts
-    length = varints.zigzag(_ATTRIBUTES + delta_size + number_size + tails)
+    length = varints.zigzag(_ATTRIBUTES + time_size + offset_size + tails)
     length_size = varints.sizes(length)
-    # What goes before each tail; the first of each batch has room for the batch's header before that.
-    prefix = length_size + _ATTRIBUTES + delta_size + number_size
+    # Each record's prefix goes before its tail. The first prefix of each batch also has room for the batch's header.
+    prefix = length_size + _ATTRIBUTES + time_size + offset_size
     prefix[firsts] += HEADER.size
-    ends = np.cumsum(prefix)
-    front = np.zeros(int(ends[-1]), np.uint8)
-    at = ends - number_size
-    varints.write(front, at, number, number_size)
-    at -= delta_size
-    varints.write(front, at, delta, delta_size)
+    prefix_ends = np.cumsum(prefix)
+    prefixes = np.zeros(int(prefix_ends[-1]), np.uint8)
+    at = prefix_ends - offset_size
+    varints.write(prefixes, at, offset_delta, offset_size)
+    at -= time_size
+    varints.write(prefixes, at, time_delta, time_size)
     at -= length_size + _ATTRIBUTES
-    varints.write(front, at, length, length_size)
-    out = _interleave(front, ends - prefix, ends, records.data, records.starts, records.ends)
-    whole = np.cumsum(prefix + tails)
-    starts = whole[firsts] - (prefix + tails)[firsts]
-    last = np.maximum.reduceat(stamps, firsts)
+    varints.write(prefixes, at, length, length_size)
+    out = _interleave(prefixes, prefix_ends - prefix, prefix_ends, records.data, records.starts, records.ends)
+    record_ends = np.cumsum(prefix + tails)
+    starts = record_ends[firsts] - (prefix + tails)[firsts]
+    max_timestamps = np.maximum.reduceat(timestamps, firsts)
     return [
-        _batch(out[a:b], codec, n, first, most)
-        for a, b, n, first, most in zip(
+        _finish_batch(out[start:stop], codec, count, first_timestamp, max_timestamp)
+        for start, stop, count, first_timestamp, max_timestamp in zip(
             starts.tolist(),
-            whole[edges[1:] - 1].tolist(),
+            record_ends[edges[1:] - 1].tolist(),
             counts.tolist(),
-            stamps[firsts].tolist(),
-            last.tolist(),
+            timestamps[firsts].tolist(),
+            max_timestamps.tolist(),
             strict=True,
         )
     ]
 
 
-def _batch(data: memoryview, codec: int, count: int, first: int, most: int) -> memoryview:
-    """Fill in the header, and compress what follows it."""
+def _finish_batch(data: memoryview, codec: int, count: int, first_timestamp: int, max_timestamp: int) -> memoryview:
+    """Compress the records that follow the header, and fill in the header."""
     if codec != NONE:
         payload = compress(codec, data[HEADER.size :])
         packed = bytearray(HEADER.size + len(payload))
         packed[HEADER.size :] = payload
         data = memoryview(packed)
-    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, first, most, -1, -1, -1, count)
+    HEADER.pack_into(
+        data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, first_timestamp, max_timestamp, -1, -1, -1, count
+    )
     return data
 
 
 def _interleave(front: Data, a: Ints, b: Ints, data: Data, c: Ints, d: Ints) -> memoryview:
-    """front[a0:b0] data[c0:d0] front[a1:b1] data[c1:d1] ... in one piece of memory."""
+    """Return front[a0:b0] data[c0:d0] front[a1:b1] data[c1:d1] ... in one piece of memory."""
     count = len(a)
     low, high = int(c.min()), int(d.max())
     if high - low + len(front) > _MAX_DATA:
-        raise CorruptBatch("more than 2 GB of records at once")
+        raise CorruptBatch("more than 2 GB of records are to be packed at once")
     joined = np.concatenate([data[low:high], front])
-    # Arrow's slices lie end to end, so what is between two tails is a slice too, which nobody takes.
+    # The slices of an Arrow array lie end to end, so the gap between two tails is a slice too; `order` leaves it out.
     edges = np.empty(3 * count + 1, np.int32)
     edges[0 : 2 * count : 2] = c - low
     edges[1 : 2 * count : 2] = d - low

@@ -1,4 +1,4 @@
-"""Kafka's compression codecs, by their numbers in a batch's attributes: as Java writes them, and bounded in what comes out."""
+"""Kafka's compression codecs: compress as Kafka's Java client does, and decompress with a limit on the result."""
 
 from __future__ import annotations
 
@@ -8,121 +8,122 @@ from typing import Any
 
 import pyarrow as pa
 
-from mirrormaker.errors import BadCompression
+from mirrormaker.errors import BadCompression, BadVarint
+from mirrormaker.wire.protocol.codec import read_varint
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)  # as in a batch's attributes
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Bytes = bytes | bytearray | memoryview
 
-# Java's SnappyOutputStream: a magic, two version numbers, then blocks with their lengths. Raw snappy has none of it.
+# The format of Java's SnappyOutputStream: a magic, two version numbers, then blocks with their lengths. Some clients write
+# raw snappy instead, which is a single block without any of it.
 _XERIAL = struct.Struct(">8sii")
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _SNAPPY_BLOCK = 32 << 10
-# An LZ4 frame as Kafka's Java client writes it: independent blocks of 64 KB, no checksums. It reads no linked blocks,
-# which is what other libraries write by default.
+# An LZ4 frame as Kafka's Java client writes it: independent blocks of 64 KB, no checksums. That client cannot read linked
+# blocks, which other libraries write by default.
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK = 64 << 10
-_LZ4_STORED = 1 << 31  # a block that did not get smaller
+_LZ4_STORED = 1 << 31  # marks a block that is not compressed because that would not make it smaller
 _LENGTH, _LITTLE_LENGTH = struct.Struct(">i"), struct.Struct("<I")
 _PRIME_32 = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
 def decompress(codec: int, data: Bytes, limit: int) -> bytes:
-    """What was compressed, or BadCompression: never more than `limit` bytes of memory, whatever the data claims."""
+    """Return the decompressed data. Never use much more memory than `limit`, whatever size the data claims.
+
+    Raise BadCompression if the data is damaged or decompresses to more than `limit` bytes.
+    """
     try:
         if codec == GZIP:
-            return _gunzip(data, limit)
+            return _decompress_gzip(data, limit)
         if codec == SNAPPY:
-            return _unsnap(memoryview(data), limit)
+            return _decompress_snappy(memoryview(data), limit)
         if codec == LZ4:
-            return _read_all("lz4", data, limit)
+            return _decompress_stream("lz4", data, limit)
         if codec == ZSTD:
-            return _read_all("zstd", data, limit)
-    except (OSError, zlib.error, struct.error, IndexError, pa.ArrowException) as error:
+            return _decompress_stream("zstd", data, limit)
+    except (OSError, zlib.error, struct.error, BadVarint, pa.ArrowException) as error:
         raise BadCompression(f"{CODECS[codec]} data does not decompress: {str(error).splitlines()[0]}") from error
-    raise BadCompression(f"codec {codec} does not exist")
+    raise BadCompression(f"compression codec {codec} does not exist")
 
 
 def compress(codec: int, data: Bytes) -> Bytes:
+    """Return the compressed data, in the format that Kafka's Java client writes."""
     if codec == GZIP:
         packer = zlib.compressobj(wbits=31)
         return packer.compress(data) + packer.flush()
     if codec == SNAPPY:
-        return _snap(memoryview(data))
+        return _compress_snappy(memoryview(data))
     if codec == LZ4:
-        return _lz4_frame(memoryview(data))
+        return _compress_lz4(memoryview(data))
     if codec == ZSTD:
         return memoryview(pa.Codec("zstd", compression_level=3).compress(data))
-    raise ValueError(f"codec {codec}")
+    raise ValueError(f"compression codec {codec} does not exist")
 
 
-def _too_much(limit: int) -> BadCompression:
-    return BadCompression(f"the data decompresses to more than {limit} bytes, which is all that buffer.memory allows")
+def _too_large(limit: int) -> BadCompression:
+    return BadCompression(f"the data decompresses to more than {limit} bytes, the limit that buffer.memory sets")
 
 
-def _gunzip(data: Bytes, limit: int) -> bytes:
-    unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib
-    found = unpacker.decompress(data, limit + 1)
-    if len(found) > limit:
-        raise _too_much(limit)
-    if not unpacker.eof:
+def _decompress_gzip(data: Bytes, limit: int) -> bytes:
+    decompressor = zlib.decompressobj(wbits=47)  # gzip or zlib
+    plain = decompressor.decompress(data, limit + 1)
+    if len(plain) > limit:
+        raise _too_large(limit)
+    if not decompressor.eof:
         raise BadCompression("gzip data is cut short")
-    if unpacker.unused_data:  # more than one stream: allowed, rare, and what Arrow can read
-        return _read_all("gzip", data, limit)
-    return found
+    # More than one stream is allowed, but rare. zlib stops after the first; Arrow reads all of them.
+    if decompressor.unused_data:
+        return _decompress_stream("gzip", data, limit)
+    return plain
 
 
-def _read_all(name: str, data: Bytes, limit: int) -> bytes:
+def _decompress_stream(name: str, data: Bytes, limit: int) -> bytes:
     stream: Any = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name)
+    # A first read of six times the compressed size is enough for most data.
     step = max(64 << 10, 6 * len(data))
-    found: list[bytes] = []
+    parts: list[bytes] = []
     size = 0
     while True:
-        more: bytes = stream.read(min(step, limit + 1 - size))
-        if not more:
-            return b"".join(found) if len(found) != 1 else found[0]
-        size += len(more)
+        part: bytes = stream.read(min(step, limit + 1 - size))
+        if not part:
+            return b"".join(parts) if len(parts) != 1 else parts[0]
+        size += len(part)
         if size > limit:
-            raise _too_much(limit)
-        found.append(more)
+            raise _too_large(limit)
+        parts.append(part)
         step *= 2
 
 
-def _unsnap(data: memoryview, limit: int) -> bytes:
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     if len(data) < _XERIAL.size or data[:8] != _XERIAL_MAGIC:
-        return _unsnap_block(data, limit)
-    found, done, at = [], 0, _XERIAL.size
+        return _decompress_snappy_block(data, limit)
+    blocks, done, at = [], 0, _XERIAL.size
     while at < len(data):
         (size,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if size < 0 or at + size > len(data):
             raise BadCompression("a snappy block is cut short")
-        found.append(_unsnap_block(data[at : at + size], limit, done))
-        done += len(found[-1])
+        blocks.append(_decompress_snappy_block(data[at : at + size], limit, done))
+        done += len(blocks[-1])
         at += size
-    return b"".join(found)
+    return b"".join(blocks)
 
 
-def _unsnap_block(data: memoryview, limit: int, done: int = 0) -> bytes:
-    size = shift = at = 0
-    while True:  # the length that it will have, as a varint
-        byte = data[at]
-        size |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            break
-        if shift > 28:
-            raise BadCompression("a snappy block with a bad length")
+def _decompress_snappy_block(data: memoryview, limit: int, done: int = 0) -> bytes:
+    """Decompress a block. The blocks before it take `done` bytes of the limit."""
+    size, _ = read_varint(data, 0)
     if done + size > limit:
-        raise _too_much(limit)
+        raise _too_large(limit)
     if size == 0:
         return b""
-    found: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
-    return found
+    plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
+    return plain
 
 
-def _snap(data: memoryview) -> bytes:
+def _compress_snappy(data: memoryview) -> bytes:
     codec, out = pa.Codec("snappy"), [_XERIAL.pack(_XERIAL_MAGIC, 1, 1)]
     for at in range(0, len(data) or 1, _SNAPPY_BLOCK):
         block = codec.compress(data[at : at + _SNAPPY_BLOCK], asbytes=True)
@@ -130,7 +131,7 @@ def _snap(data: memoryview) -> bytes:
     return b"".join(out)
 
 
-def _lz4_frame(data: memoryview) -> bytes:
+def _compress_lz4(data: memoryview) -> bytes:
     codec = pa.Codec("lz4_raw")
     out: list[Bytes] = [_LZ4_HEAD]
     for at in range(0, len(data), _LZ4_BLOCK):
@@ -144,19 +145,23 @@ def _lz4_frame(data: memoryview) -> bytes:
     return b"".join(out)
 
 
-def mended_lz4(data: Bytes) -> Bytes:
-    """A frame of message format 0: early Java clients took the header's checksum over the magic too."""
+def fix_lz4_header_checksum(data: Bytes) -> Bytes:
+    """Return an LZ4 frame of message format 0 with the right checksum.
+
+    The Java clients of that time wrongly included the magic in the checksum of the frame's header.
+    """
     if len(data) < 7:
         return data
-    end = 6 + 8 * bool(data[4] & 0x08)  # with a content size, or without
-    mended = bytearray(data)
-    if end < len(mended):
-        mended[end] = _xxh32(bytes(mended[4:end])) >> 8 & 0xFF
-    return mended
+    has_content_size = bool(data[4] & 0x08)
+    end = 6 + 8 * has_content_size
+    fixed = bytearray(data)
+    if end < len(fixed):
+        fixed[end] = _xxh32(bytes(fixed[4:end])) >> 8 & 0xFF
+    return fixed
 
 
 def _xxh32(data: bytes) -> int:
-    """XXH32 of fewer than 16 bytes: all that a frame's descriptor has."""
+    """Return the XXH32 of fewer than 16 bytes. An LZ4 frame's header has no more."""
     one, two, three, four, five = _PRIME_32
     hashed = (five + len(data)) & 0xFFFFFFFF
     whole = len(data) // 4 * 4

@@ -1,9 +1,9 @@
-"""Message formats 0 and 1: what brokers before 0.11 keep, and what topics may still hold from that time.
+"""Message formats 0 and 1, which brokers before 0.11 use, and which topics of newer brokers may still contain.
 
     offset q | size i | crc I | magic b | attributes b | timestamp q (format 1) | key length i | key | value length i | value
 
-A compressed message's value is a set of messages of the same format. In format 1 their offsets count from 0, and the wrapper
-has the last one's.
+The value of a compressed message, the *wrapper*, is a set of messages of the same format. In format 1 their offsets count from
+0, and the wrapper has the offset of the last one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import struct
 import zlib
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from mirrormaker.errors import BadCompression, CorruptBatch
@@ -20,7 +19,7 @@ from mirrormaker.wire.records.arrow import from_columns, slices, to_table
 from mirrormaker.wire.records.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.columns import unpack as unpack_batches
-from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, compress, decompress, mended_lz4
+from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, compress, decompress, fix_lz4_header_checksum
 from mirrormaker.wire.records.varints import Data, Ints
 
 _SIZE = struct.Struct(">8xi")
@@ -30,7 +29,7 @@ _CRC = struct.Struct(">I")
 _FRONT = np.dtype(
     [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
 )
-_KEY = np.array([18, 26])  # where the key's length is, in format 0 and 1
+_KEY_AT = np.array([18, 26])  # the place of the key's length in format 0 and in format 1
 
 
 class _Messages:
@@ -43,24 +42,25 @@ class _Messages:
             (size,) = _SIZE.unpack_from(data, at)
             stop = at + _PREFIX + size
             if size < SMALLEST_MESSAGE or stop > len(data):
-                raise CorruptBatch("a message that is longer or shorter than it says")
+                raise CorruptBatch("a message is longer or shorter than its size says")
             starts.append(at)
             at = stop
         self.starts = np.array(starts, np.int64)
         self.ends = np.array([*starts[1:], at] if starts else [], np.int64)
+        # A message of format 0 at the end may be shorter than the front of format 1.
         padded = np.concatenate([self.data, np.zeros(_FRONT.itemsize, np.uint8)])
         front = padded[self.starts[:, None] + np.arange(_FRONT.itemsize)].view(_FRONT)[:, 0]
         self.offsets = front["offset"].astype(np.int64)
         self.crcs, self.magic = front["crc"], front["magic"].astype(np.int64)
         self.attributes = front["attributes"]
         if bool(((self.magic != 0) & (self.magic != 1)).any()):
-            raise CorruptBatch("messages of different formats in one set")
+            raise CorruptBatch("a message set contains a message that is neither of format 0 nor of format 1")
         self.timestamps = np.where(self.magic == 1, front["timestamp"].astype(np.int64), -1)
-        self.key, self.key_size = self._field(self.starts + _KEY[self.magic])
+        self.key, self.key_size = self._field(self.starts + _KEY_AT[self.magic])
         self.value, self.value_size = self._field(self.key + np.maximum(self.key_size, 0))
 
     def _field(self, at: Ints) -> tuple[Ints, Ints]:
-        """Where a field with a length before it starts, and the length."""
+        """Return where the fields whose lengths stand at these places start, and the lengths."""
         if len(at) and bool((at + 4 > self.ends).any()):
             raise CorruptBatch("a message is shorter than its own fields")
         size = self.data[at[:, None] + np.arange(4)].view(">i4")[:, 0].astype(np.int64)
@@ -69,12 +69,14 @@ class _Messages:
         return at + 4, size
 
     def check(self) -> None:
+        """Raise CorruptBatch if a message does not match its CRC."""
         raw = self.data.data
         for start, end, crc in zip(self.starts.tolist(), self.ends.tolist(), self.crcs.tolist(), strict=True):
             if zlib.crc32(raw[start + _PREFIX + _CRC.size : end]) != crc:
                 raise CorruptBatch(f"the message at offset {_offset(raw, start)} does not match its CRC")
 
-    def part(self, which: npt.NDArray[np.bool_] | slice) -> Records:
+    def records(self, which: slice) -> Records:
+        """Return some of the messages as records."""
         return from_columns(
             pa.array(self.offsets[which]), pa.array(self.timestamps[which]),
             slices(self.data, self.key[which], self.key_size[which]),
@@ -87,12 +89,12 @@ def _offset(raw: memoryview, start: int) -> int:
 
 
 def codec_of_first(data: memoryview) -> int:
-    """What the first of them is compressed with, as probably all are."""
+    """Return the compression codec of the first message of a set."""
     return data[_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def last_offset(data: memoryview) -> int:
-    """Of a set of whole messages."""
+    """Return the offset of the last message of a set."""
     at = offset = 0
     while at < len(data):
         offset = _offset(data, at)
@@ -101,31 +103,32 @@ def last_offset(data: memoryview) -> int:
 
 
 def unpack(data: memoryview, limit: int) -> list[Records]:
-    """The records in a fetched set of messages, in pieces, in order."""
+    """Return the records of a message set, in several pieces. A compressed message may take `limit` bytes decompressed."""
     messages = _Messages(data)
     messages.check()
     codecs = messages.attributes & CODEC_MASK
     wrappers = np.flatnonzero(codecs != NONE).tolist()
-    found: list[Records] = []
+    pieces: list[Records] = []
     done = 0
     for index in wrappers:
         if index > done:
-            found.append(messages.part(slice(done, index)))
-        found.append(_unwrapped(messages, index, int(codecs[index]), limit))
+            pieces.append(messages.records(slice(done, index)))
+        pieces.append(_unwrap(messages, index, int(codecs[index]), limit))
         done = index + 1
     if done < len(codecs):
-        found.append(messages.part(slice(done, len(codecs))))
-    return found
+        pieces.append(messages.records(slice(done, len(codecs))))
+    return pieces
 
 
-def _unwrapped(outer: _Messages, index: int, codec: int, limit: int) -> Records:
+def _unwrap(outer: _Messages, index: int, codec: int, limit: int) -> Records:
+    """Return the records inside of a compressed message."""
     offset, magic = int(outer.offsets[index]), int(outer.magic[index])
     start, size = int(outer.value[index]), int(outer.value_size[index])
     if size < 0:
         raise CorruptBatch(f"the compressed message at offset {offset} is empty")
     packed: bytes | bytearray | memoryview = outer.data.data[start : start + size]
     if codec == LZ4 and magic == 0:
-        packed = mended_lz4(packed)
+        packed = fix_lz4_header_checksum(packed)
     try:
         inner = _Messages(memoryview(decompress(codec, packed, limit)))
     except BadCompression as error:
@@ -138,13 +141,13 @@ def _unwrapped(outer: _Messages, index: int, codec: int, limit: int) -> Records:
         inner.offsets = inner.offsets - inner.offsets[-1] + outer.offsets[index]
         if outer.attributes[index] & LOG_APPEND_TIME:
             inner.timestamps = np.full(len(inner.starts), int(outer.timestamps[index]))
-    return inner.part(slice(None))
+    return inner.records(slice(None))
 
 
-def older(batch: Batch, magic: int) -> bytes:
-    """The records of a batch as brokers before 0.11 take them: without headers, and in format 0 without timestamps.
+def to_message_set(batch: Batch, magic: int) -> bytes:
+    """Convert a batch to messages of format 0 or 1, for targets before 0.11.
 
-    A way for those who must write to such a cluster, not a fast one.
+    These formats have no headers, and format 0 has no timestamps. The conversion is not meant to be fast.
     """
     table = to_table(unpack_batches(Batches.of(batch)))
     columns = (table.column(name).to_pylist() for name in ("timestamp", "key", "value"))
@@ -152,8 +155,9 @@ def older(batch: Batch, magic: int) -> bytes:
     codec = batch.attributes & CODEC_MASK
     if codec == NONE:
         return inner
+    # LZ4 frames in format 0 must have a wrong checksum: see `fix_lz4_header_checksum`.
     if codec == LZ4 and magic == 0:
-        codec = GZIP  # LZ4 frames of that time have a checksum that nobody else understands
+        codec = GZIP
     return _message(table.num_rows - 1, magic, codec, batch.max_timestamp, None, bytes(compress(codec, inner)))
 
 

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Java's default partitioner decides it; for many keys at once."""
+"""Choose partitions for many records at once: by key as Java's default partitioner does, and by offset without a key."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from mirrormaker.wire.records.varints import Data, Ints
 Hashes = npt.NDArray[np.uint32]
 
 _SEED, _M, _R = 0x9747B28C, 0x5BD1E995, 24
-_TOGETHER = 256  # bytes of a key: longer ones are few, and hashed one by one
+_LONG = 256  # bytes: longer keys are rare, and are hashed one by one
 
 
 def partitions(data: Data, starts: Ints, lengths: Ints, count: int) -> Ints:
-    """toPositive(murmur2(key)) % count, for keys at data[start : start + length]."""
+    """Return toPositive(murmur2(key)) % count of each key data[start : start + length]."""
     positive = murmur2(data, starts, lengths) & np.uint32(0x7FFFFFFF)
     chosen: Ints = positive.astype(np.int64) % count
     return chosen
 
 
 def murmur2(data: Data, starts: Ints, lengths: Ints) -> Hashes:
+    """Return the hash of each key data[start : start + length]."""
     if not len(starts):
         return np.empty(0, np.uint32)
     hashed: Hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    long = lengths > _TOGETHER
-    # All keys that still have four bytes left, four bytes further each time.
+    long = lengths > _LONG
+    # Each round takes the next four bytes of all keys that have as many left.
     words = np.where(long, 0, lengths >> 2)
     live = np.flatnonzero(words)
     at = starts[live]
@@ -52,11 +53,11 @@ def murmur2(data: Data, starts: Ints, lengths: Ints) -> Hashes:
     hashed *= np.uint32(_M)
     hashed ^= hashed >> np.uint32(15)
     for index in np.flatnonzero(long).tolist():
-        hashed[index] = _one(data[starts[index] : starts[index] + lengths[index]].tobytes())
+        hashed[index] = _murmur2_of_one(data[starts[index] : starts[index] + lengths[index]].tobytes())
     return hashed
 
 
-def _one(key: bytes) -> int:
+def _murmur2_of_one(key: bytes) -> int:
     hashed, whole = (_SEED ^ len(key)) & 0xFFFFFFFF, len(key) // 4 * 4
     for word in np.frombuffer(key[:whole], "<u4").tolist():
         word = word * _M & 0xFFFFFFFF
@@ -68,11 +69,12 @@ def _one(key: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-def spread(source_partition: int, offsets: Ints, count: int) -> Ints:
-    """Where records without a key go: the same for everyone who ever sends them, and even.
+def partitions_without_key(source_partition: int, offsets: Ints, count: int) -> Ints:
+    """Return a partition for each record without a key: evenly spread, and the same whoever sends the record.
 
-    Fibonacci hashing: of three partitions or more, neighbours never share one. Of five or more, neither do those two apart,
-    which is how transactions of one record each leave them.
+    This is Fibonacci hashing of the source offset. Two consecutive offsets never share one of three or more partitions. Of
+    five or more partitions, neither do offsets that are two apart: transactions of one record each leave such offsets,
+    because every second one belongs to a marker.
     """
     mixed = (offsets.astype(np.uint64) + np.uint64(source_partition << 40)) * np.uint64(0x9E3779B97F4A7C15)
     chosen: Ints = ((mixed >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

@@ -1,8 +1,14 @@
-"""Where each record of a batch begins.
+"""Find where each record of a batch begins.
 
-Only the length of the one before it says so: a chain of varints. There are four ways along it, and which one is taken is a matter
-of cost: a guess that all are of one length, many batches side by side, a guess from the zeros that records have in common, and one
-step after the other. Guesses are proved before they count.
+A record begins where the record before it ends, and only that record's length, a varint, says where: the records form a chain.
+There are four ways to follow it, and an estimate of their cost decides which one is taken:
+
+- Guess that all records of a batch have the same length.
+- Follow the chains of many batches side by side, one record of each batch per round.
+- Guess from zero bytes: a record's attributes are always 0.
+- Go from one record to the next.
+
+A guess counts only if the lengths of all records confirm it.
 """
 
 from __future__ import annotations
@@ -11,64 +17,62 @@ import numpy as np
 import numpy.typing as npt
 
 from mirrormaker.errors import BadVarint
+from mirrormaker.wire.protocol.codec import MAX_VARINT_32
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.varints import Data, Ints
 
-_LENGTH = 5  # bytes of a record's length, at most
-_SMALLEST = 7  # bytes of a record with neither key nor value nor headers
+_SMALLEST = 7  # bytes of a record without key, value and headers
+
+# What each way costs, roughly, in nanoseconds.
+_STEP = 400  # from one record to the next: for each record
+_SCAN_BYTE, _SCAN_BATCH = 1, 60_000  # by zero bytes: for each byte, and for each batch
+_ROUND_RECORD, _ROUND = 40, 15_000  # side by side: for each record, and for each round
+# Each zero byte costs time and memory, and a payload may be full of them: with more zeros than this, they are not looked at.
+_MAX_ZEROS_PER_RECORD, _MAX_ZEROS_PER_BYTE = 8, 0.25
 
 
-def walk(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
-    """Where every record begins."""
+def find_record_starts(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
+    """Return where each record begins. Batch i has its counts[i] records at data[starts[i]:ends[i]]."""
     if bool((counts * _SMALLEST > ends - starts).any()):
-        raise BadVarint("more records than there is room for")
-    # Often all records of a batch are of one length: that is guessed first, and proved.
+        raise BadVarint("a batch is too short for its number of records")
     stride = (ends - starts) // np.maximum(counts, 1)
     even = stride * counts == ends - starts
     if not even.any():
-        return _walk_unevenly(data, starts, ends, counts)
-    each = np.repeat(np.arange(len(counts)), counts)
-    found: Ints = starts[each] + (np.arange(len(each)) - (np.cumsum(counts) - counts)[each]) * stride[each]
-    even &= np.bincount(each[~_leads_to_the_next(data, found, stride[each])], minlength=len(counts)) == 0
+        return _find_in_uneven(data, starts, ends, counts)
+    batch = np.repeat(np.arange(len(counts)), counts)
+    found: Ints = starts[batch] + (np.arange(len(batch)) - (np.cumsum(counts) - counts)[batch]) * stride[batch]
+    even &= np.bincount(batch[~_have_length(data, found, stride[batch])], minlength=len(counts)) == 0
     if not even.all():
-        found[~even[each]] = _walk_unevenly(data, starts[~even], ends[~even], counts[~even])
+        found[~even[batch]] = _find_in_uneven(data, starts[~even], ends[~even], counts[~even])
     return found
 
 
-def _leads_to_the_next(data: Data, at: Ints, stride: Ints) -> npt.NDArray[np.bool_]:
-    """Does a record that begins here end where the next one would begin?"""
+def _have_length(data: Data, at: Ints, stride: Ints) -> npt.NDArray[np.bool_]:
+    """Return for each place whether a record that begins there has exactly `stride` bytes."""
     try:
         length, after = varints.read(data, at)
     except BadVarint:
         return np.zeros(len(at), np.bool_)
-    right: npt.NDArray[np.bool_] = (after + length == at + stride) & (after - at <= _LENGTH)
+    right: npt.NDArray[np.bool_] = (after + length == at + stride) & (after - at <= MAX_VARINT_32)
     return right
 
 
-def _walk_unevenly(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
-    """All batches side by side, or one after the other, whichever is quicker."""
+def _find_in_uneven(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
+    """Take all batches side by side or one after the other, whichever costs less."""
     sizes = ends - starts
-    most, batches, records = int(counts.max(initial=0)), len(counts), int(counts.sum())
-    alone = records * min(_STEP, _SCAN * int(sizes.sum()) // max(1, records)) + batches * _SCAN_FIXED
-    if most * _ROUND_FIXED + records * _ROUND <= alone:
-        return _walk_abreast(data, starts, ends, counts)
+    rounds, batches, records = int(counts.max(initial=0)), len(counts), int(counts.sum())
+    one_by_one = records * min(_STEP, _SCAN_BYTE * int(sizes.sum()) // max(1, records)) + batches * _SCAN_BATCH
+    if rounds * _ROUND + records * _ROUND_RECORD <= one_by_one:
+        return _find_side_by_side(data, starts, ends, counts)
     found = [
-        _walk_one(data, start, end, count)
+        _find_in_one(data, start, end, count)
         for start, end, count in zip(starts.tolist(), ends.tolist(), counts.tolist(), strict=True)
     ]
     return np.concatenate(found) if len(found) != 1 else found[0]
 
 
-# What the ways to walk cost, in nanoseconds: they decide which one is taken.
-_STEP = 400  # one record after the other, in Python
-_SCAN, _SCAN_FIXED = 1, 60_000  # for each byte, and for each batch
-_ROUND, _ROUND_FIXED = 40, 15_000  # for each record, and for each round
-# How many zeros are looked at, for each record and for each byte: each takes time and memory, and payloads may be full of them.
-_ZEROS, _ZEROS_SHARE = 8, 0.25
-
-
-def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
-    """The n-th record of every batch that has one, for n = 0, 1, ...: for many batches of few records each."""
+def _find_side_by_side(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
+    """Find the n-th record of every batch that has one, for n = 0, 1, ...: for many batches of few records each."""
     at = starts.copy()
     first = np.cumsum(counts) - counts
     found = np.empty(int(counts.sum()), np.int64)
@@ -78,8 +82,8 @@ def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
         here = at[live]
         found[first[live] + number] = here
         length, after = varints.read(data, here)
-        if bool((length < 0).any()) or bool((after - here > _LENGTH).any()):
-            raise BadVarint("a record with a bad length")
+        if bool((length < 0).any()) or bool((after - here > MAX_VARINT_32).any()):
+            raise BadVarint("a record's length is negative or too large")
         at[live] = after + length
         if bool((at[live] > ends[live]).any()):
             raise BadVarint("a record is longer than its batch")
@@ -90,29 +94,31 @@ def _walk_abreast(data: Data, starts: Ints, ends: Ints, counts: Ints) -> Ints:
     return found
 
 
-def _walk_one(data: Data, start: int, end: int, count: int) -> Ints:
-    if (end - start) * _SCAN + _SCAN_FIXED < count * _STEP:
-        found = _walk_by_zeros(data, start, end, count)
+def _find_in_one(data: Data, start: int, end: int, count: int) -> Ints:
+    if (end - start) * _SCAN_BYTE + _SCAN_BATCH < count * _STEP:
+        found = _find_by_zeros(data, start, end, count)
         if found is not None:
             return found
-    return _walk_by_steps(data, start, end, count)
+    return _find_step_by_step(data, start, end, count)
 
 
-def _walk_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
-    """Guess where records begin, and prove it: for large batches of small records.
+def _find_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
+    """Guess where records begin, and confirm the guess; return None if it fails. For large batches of small records.
 
-    A record's attributes are a zero byte, right after its length. Each zero that looks like one says where the next record
-    must begin; those that do not lead to another guess, or that no guess leads to, are wrong. If what remains is one
-    unbroken chain from start to end of as many records as there are, then it is the records. If not, nothing is known.
+    A record's attributes are a zero byte right after its length. So each zero byte may belong to a record, and the number
+    before it then says where the next record begins. A candidate is wrong if it leads to no other candidate, or if no other
+    candidate leads to it. If the remaining candidates are one unbroken chain from start to end of exactly `count` records,
+    they are the records.
     """
     is_zero = data[start + 1 : end] == 0
-    if np.count_nonzero(is_zero) > min(_ZEROS * count, _ZEROS_SHARE * (end - start)):
+    if np.count_nonzero(is_zero) > min(_MAX_ZEROS_PER_RECORD * count, _MAX_ZEROS_PER_BYTE * (end - start)):
         return None
     zeros = np.flatnonzero(is_zero) + (start + 1)
     length, width = data[zeros - 1].astype(np.int64), np.ones(len(zeros), np.int64)
     zeros, length, width = (column[length < 0x80] for column in (zeros, length, width))
+    # Read the number backwards from its last byte: the bytes before it belong to it as long as they have the high bit.
     longer = np.ones(len(zeros), np.bool_)
-    for back in range(2, 6):  # the bytes before it, as far as they belong to the same number
+    for back in range(2, MAX_VARINT_32 + 1):
         place = zeros - back
         before = data[np.maximum(place, start)]
         longer &= (before > 0x7F) & (place >= start)
@@ -136,13 +142,14 @@ def _walk_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
     return None
 
 
-def _walk_by_steps(data: Data, at: int, end: int, count: int) -> Ints:
-    """From one record to the next."""
+def _find_step_by_step(data: Data, at: int, end: int, count: int) -> Ints:
+    """Go from one record to the next."""
     found = np.empty(count, np.int64)
     raw = data.data
     try:
         for number in range(count):
             found[number] = at
+            # This is `varints.read_one` written out: a call for each record would make the loop much slower.
             size = raw[at]
             at += 1
             if size > 0x7F:
@@ -156,9 +163,9 @@ def _walk_by_steps(data: Data, at: int, end: int, count: int) -> Ints:
                         break
                     shift += 7
                     if shift > 28:
-                        raise BadVarint("a record with a bad length")
+                        raise BadVarint("a record's length is too large")
             if size & 1:
-                raise BadVarint("a record of negative length")
+                raise BadVarint("a record's length is negative")
             at += size >> 1
     except IndexError as error:
         raise BadVarint("a record is longer than its batch") from error

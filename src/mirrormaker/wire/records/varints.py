@@ -1,4 +1,4 @@
-"""Varints by the thousand: many numbers at once, each at its own place in one array of bytes."""
+"""Signed (zigzag) varints: many at once, each at its own place in one array of bytes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mirrormaker.errors import BadVarint
+from mirrormaker.wire.protocol.codec import MAX_VARINT_64, read_varint
 
 Data = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 
 def read(data: Data, at: Ints) -> tuple[Ints, Ints]:
-    """The zigzag numbers that start at the given places, and where each one ends."""
+    """Decode the varints that begin at the given places; return the numbers, and the places where the varints end."""
     try:
         byte = data[at]
         value = (byte & 0x7F).astype(np.uint64)
@@ -23,40 +24,32 @@ def read(data: Data, at: Ints) -> tuple[Ints, Ints]:
         shift = 7
         while more.size:
             if shift > 63:
-                raise BadVarint("a number of more than 64 bits")
+                raise BadVarint("a varint has more than 64 bits")
             byte = data[after[more]]
             value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             after[more] += 1
             more = more[byte > 0x7F]
             shift += 7
     except IndexError as error:
-        raise BadVarint("a number goes beyond the data") from error
+        raise BadVarint("a varint goes beyond the end of the data") from error
     signed: Ints = (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
     return signed, after
 
 
 def read_one(raw: memoryview, at: int) -> tuple[int, int]:
-    """The zigzag number that starts here, and where it ends."""
-    value = shift = 0
-    try:
-        while raw[at] > 0x7F:
-            value |= (raw[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if shift > 63:
-                raise BadVarint("a number of more than 64 bits")
-        value |= raw[at] << shift
-    except IndexError as error:
-        raise BadVarint("a number goes beyond the data") from error
-    return value >> 1 ^ -(value & 1), at + 1
+    """Decode the varint that begins at `at`; return the number and the place where the varint ends."""
+    value, after = read_varint(raw, at, MAX_VARINT_64)
+    return value >> 1 ^ -(value & 1), after
 
 
 def zigzag(values: Ints) -> npt.NDArray[np.uint64]:
+    """Fold signed numbers into unsigned ones: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..."""
     folded: Any = (values << 1) ^ (values >> 63)
     return folded.view(np.uint64)  # type: ignore[no-any-return]
 
 
 def sizes(folded: npt.NDArray[np.uint64]) -> Ints:
-    """How many bytes each number takes."""
+    """Return the size in bytes of each number's varint."""
     size = np.ones(len(folded), np.int64)
     largest = int(folded.max(initial=0))
     bits = 7
@@ -67,7 +60,7 @@ def sizes(folded: npt.NDArray[np.uint64]) -> Ints:
 
 
 def write(out: Data, at: Ints, folded: npt.NDArray[np.uint64], size: Ints) -> None:
-    """Put each number at its place."""
+    """Write each number's varint, of the given size, to its place in `out`."""
     longest = int(size.max(initial=1))
     for byte in range(longest):
         here = slice(None) if byte == 0 else np.flatnonzero(size > byte)

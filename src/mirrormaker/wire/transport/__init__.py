@@ -1,1 +1,1 @@
-"""Connections to brokers: bytes, TLS."""
+"""Connections to brokers: sockets, TLS, and the frames that go over them."""

@@ -1,14 +1,13 @@
 """One TCP connection to a broker: requests leave in order, answers come back in order.
 
-Why not kafka-python's: it reads 4096 bytes at a time and copies each frame twice (9.3 s of CPU for 2 GB, this way under 3 s).
-Here a large frame is received straight into its own buffer, and a request leaves as the list of buffers it is made of.
+This module opens, closes and sends; `answers` receives. A request leaves as the list of buffers that it is made of,
+without a copy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import struct
@@ -17,31 +16,28 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-from kafka.protocol.api_message import ApiMessage
-
-from mirrormaker.errors import AuthenticationFailed, ConnectionLost, HungUp, Silent, TlsFailed, UnsupportedRequest
+from mirrormaker.errors import AuthenticationFailed, BadFrame, ConnectionLost, Silent, TlsFailed, UnsupportedRequest
 from mirrormaker.wire.credentials import Tls
+from mirrormaker.wire.protocol.messages import ApiMessage, decode_response
+from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, reason_of
+from mirrormaker.wire.transport.host_port import join_host_port
 from mirrormaker.wire.transport.tls import TlsLayer
 
+__all__ = ["Answered", "Connection", "Lease", "Part"]
+
 Part = bytes | bytearray | memoryview
+# Returns True while the connection may send. It is called before each write.
 Lease = Callable[[], bool]
-Answered = Callable[[memoryview | None, Exception | None], None]
 
 _INT = struct.Struct(">i")
-_HEADER = struct.Struct(">ihhi")  # size, key, version, correlation id
-_SMALL = 16 * 1024  # answers up to this size share one read; larger frames get a buffer of their own
-_LOW_WATER = 512 * 1024  # bytes that make a read worthwhile while a large frame comes in
+_HEADER = struct.Struct(">ihhi")  # size, API key, API version, correlation id
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
-_TLS_ALERTS = range(0x150300, 0x150305)  # how an answer to plain text begins where TLS is spoken
-_READS_IN_A_ROW = 8  # then the other connections get their turn
-CLOSED = "closed the connection"
-_BARE = -1  # in place of a correlation id: a frame that is nothing but a token
+_API_VERSIONS = 18
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 
 class Connection:
-    """Non-blocking socket on the running event loop, with a queue of the requests that wait for their answer."""
+    """A non-blocking socket on the running event loop, and the requests that wait for their answers."""
 
     def __init__(
         self,
@@ -54,47 +50,44 @@ class Connection:
         tls: Tls | None = None,
     ) -> None:
         self.host, self.port = host, port
-        self.client_id = client_id
-        self.max_frame = max_frame
         self.lease = lease
+        # Called when everything that was sent has gone to the kernel, after `can_write` was False.
         self.on_drain: Callable[[], None] | None = None
+        # The error that ended the connection.
         self.error: Exception | None = None
-        self.bytes_in = 0
+        # The versions of each request that the broker knows, by API key: oldest and newest.
         self.versions: dict[int, tuple[int, int]] = {}
-        self._waiting: deque[tuple[int, int, Answered]] = deque()
-        self._later: deque[tuple[int, int, bool, Sequence[Part], Answered]] | None = None  # while a login is under way
-        self._name = struct.pack(f">h{len(client_id.encode())}s", len(client_id.encode()), client_id.encode())
+        self._answers = AnswerReader(repr(self), max_frame, self.close)
+        self._waiting = self._answers.waiting
+        # Requests that were sent while a login is under way; None while there is none.
+        self._held_back: deque[tuple[int, int, bool, Sequence[Part], Answered]] | None = None
+        self._client_id = struct.pack(f">h{len(client_id.encode())}s", len(client_id.encode()), client_id.encode())
         self._outgoing: deque[memoryview] = deque()
         self._correlation = 0
         self._sock: socket.socket | None = None
-        self._wanted = tls
-        self._tls: TlsLayer | None = None  # made when it is opened: that may fail
-        self._small = memoryview(bytearray(_SMALL))
-        self._held = 0  # bytes of _small that are not yet a whole frame
-        self._frame: memoryview | None = None  # the large frame being received
-        self._got = 0
+        self._tls_settings = tls
+        self._tls: TlsLayer | None = None
 
     def __repr__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
     # -- opening and closing
 
     async def open(self, timeout: float) -> None:
-        """Connect, trying each address that the name has, and begin TLS if it is asked for."""
+        """Connect to the first address of the host that answers, and shake hands if there is TLS."""
         self._loop = asyncio.get_running_loop()
         try:
-            self._tls = TlsLayer(self._wanted, self.host) if self._wanted is not None else None
+            self._tls = TlsLayer(self._tls_settings, self.host) if self._tls_settings is not None else None
             self._sock = await asyncio.wait_for(self._connect(), timeout)
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise ConnectionLost(f"{self} did not answer within {timeout:g} s") from error
         except OSError as error:
-            raise ConnectionLost(f"{self}: {_reason(error)}") from error
+            raise ConnectionLost(f"{self}: {reason_of(error)}") from error
         except TlsFailed as error:
             raise AuthenticationFailed(f"{self}: {error}") from error
-        except ValueError as error:  # UnicodeError: no name can be like that
-            raise ConnectionLost(f"{self}: this is no host name ({error})") from error
-        self._receive = self._sock.recv_into if self._tls is None else self._tls.recv_into
-        self._loop.add_reader(self._sock.fileno(), self._readable)
+        except ValueError as error:  # UnicodeError of the IDNA codec
+            raise ConnectionLost(f"{self}: this is not a host name ({error})") from error
+        self._answers.start(self._sock, self._tls)
 
     async def _connect(self) -> socket.socket:
         addresses = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
@@ -119,60 +112,70 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
+        """Return True from `open` until the connection ends."""
         return self._sock is not None
 
     @property
     def is_quiet(self) -> bool:
-        """No byte of an answer is under way."""
-        return self._frame is None and self._held == 0 and not (self._tls and self._tls.pending)
+        """Return True if no part of an answer has arrived that is not delivered yet."""
+        return self._answers.is_quiet
+
+    @property
+    def bytes_in(self) -> int:
+        """Return the number of bytes received so far."""
+        return self._answers.bytes_in
 
     @property
     def can_write(self) -> bool:
-        """Nothing waits in user space: what is sent now goes to the kernel now."""
-        return not self._outgoing and self._later is None
+        """Return True if nothing waits in user space: a request that is sent now goes to the kernel now."""
+        return not self._outgoing and self._held_back is None
 
     def close(self, error: Exception | None = None, *, abort: bool = False) -> None:
-        """End it. `abort` sends a reset, so that the broker drops what it has not read yet."""
+        """End the connection, and with `error` every request that waits for its answer.
+
+        `abort` sends a reset, so that the broker drops requests that it has not read yet.
+        """
         if self._sock is None:
             return
         sock, self._sock = self._sock, None
-        self._loop.remove_reader(sock.fileno())
+        self._answers.stop()
         self._loop.remove_writer(sock.fileno())
-        if abort or (self.lease is not None and self._waiting):  # what a broker has not read must not arrive later
+        # With a lease, a request that the broker has not read yet must not take effect later.
+        if abort or (self.lease is not None and self._waiting):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
         self.error = error or ConnectionLost(f"{self} was closed")
         self._outgoing.clear()
-        later, self._later = self._later or (), None
+        held_back, self._held_back = self._held_back or (), None
         while self._waiting:
             self._waiting.popleft()[2](None, self.error)
-        for request in later:
+        for request in held_back:
             request[-1](None, self.error)
 
     # -- logging in
 
-    def hold(self) -> None:
-        """From now on only the login goes out: a broker takes anything else in the midst of it for a mistake."""
-        self._later = deque() if self._later is None else self._later
+    def hold_requests(self) -> None:
+        """Send only the login's own requests from now on: brokers refuse any other request in the middle of a login."""
+        self._held_back = deque() if self._held_back is None else self._held_back
 
-    def go_on(self) -> None:
-        """The login is over: what was sent meanwhile goes out, in order."""
-        later, self._later = self._later or deque(), None
-        while later and self._sock is not None:
-            self.send(*later.popleft())
-        for request in later:
+    def release_requests(self) -> None:
+        """Send the requests that were held back, in order: the login is over."""
+        held_back, self._held_back = self._held_back or deque(), None
+        while held_back and self._sock is not None:
+            self.send(*held_back.popleft())
+        for request in held_back:
             request[-1](None, self.error)
         if self.on_drain is not None and self._sock is not None:
             self.on_drain()
 
     def send_bare(self, token: bytes, *, is_answered: bool) -> asyncio.Future[memoryview]:
-        """A login's token without a header, as brokers before 1.0 take them; the answer is of the same kind."""
+        """Send a SASL token without a request header, for brokers before 1.0; the answer has no header either."""
         if self._sock is None:
             raise self.error or ConnectionLost(f"{self} is not open")
         future, answered = self._future()
         if is_answered:
-            self._waiting.append((_BARE, 0, answered))
+            self._waiting.append((BARE, 0, answered))
         else:
             future.set_result(memoryview(b""))
         self._queue([_INT.pack(len(token)), token], len(token) + 4)
@@ -181,24 +184,26 @@ class Connection:
     # -- requests
 
     def send(self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part], answered: Answered) -> None:
-        """Frame a request around its buffers and send it; `answered` gets the answer's body, or why there is none."""
+        """Send a request whose body is `parts`; `answered` gets the body of the answer, or an error."""
         if self._sock is None:
             raise self.error or ConnectionLost(f"{self} is not open")
-        if self._later is not None and api_key not in _LOGIN:
-            self._later.append((api_key, api_version, flexible, parts, answered))
+        if self._held_back is not None and api_key not in _LOGIN:
+            self._held_back.append((api_key, api_version, flexible, parts, answered))
             return
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        size = 8 + len(self._name) + flexible + sum(map(len, parts))
-        header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._name + (b"\0" if flexible else b"")
-        # ApiVersions answers with the old header whatever its version: a broker must be able to say "I do not know you".
-        self._waiting.append((self._correlation, 5 if flexible and api_key != 18 else 4, answered))
+        size = 8 + len(self._client_id) + flexible + sum(map(len, parts))
+        header = _HEADER.pack(size, api_key, api_version, self._correlation) + self._client_id
+        if flexible:
+            header += b"\0"
+        # The answer to ApiVersions always has the old header, so that any client can read "unsupported version".
+        self._waiting.append((self._correlation, 5 if flexible and api_key != _API_VERSIONS else 4, answered))
         self._queue([header, *parts], size + 4)
 
     def _queue(self, framed: Sequence[Part], size: int) -> None:
-        """A whole frame, sealed if there is TLS, behind what waits already."""
+        """Send a whole frame, encrypted if there is TLS, after the frames that wait already."""
         if self._tls is not None:
             try:
-                framed = self._tls.sealed(framed)
+                framed = self._tls.encrypt(framed)
             except ssl.SSLError as error:
                 self.close(ConnectionLost(f"{self}: TLS has ended ({(error.reason or 'unclean').lower()})"))
                 return
@@ -211,7 +216,7 @@ class Connection:
     def request(
         self, api_key: int, api_version: int, flexible: bool, parts: Sequence[Part]
     ) -> asyncio.Future[memoryview]:
-        """As `send`, with a future for the answer."""
+        """Send a request as `send` does, and return a future for its answer."""
         future, answered = self._future()
         self.send(api_key, api_version, flexible, parts, answered)
         return future
@@ -226,12 +231,13 @@ class Connection:
                 future.set_result(data)
             else:
                 future.set_exception(error or ConnectionLost(f"{self} was closed"))
-                future.exception()  # whoever waits will see it; whoever does not is not warned about it
+                # Mark the exception as seen: asyncio would log a warning for a future that nobody awaits.
+                future.exception()
 
         return future, answered
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
-        """Send one of kafka-python's messages in the highest version that both sides know."""
+        """Send one of kafka-python's requests, by default in the newest version that both sides know."""
         version = self.best_version(type(request)) if version is None else version
         body = request.encode(version=version)
         answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
@@ -241,10 +247,13 @@ class Connection:
             late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
             self.close(late)
             raise late from error
-        return RESPONSES[request.API_KEY].decode(data, version=version)
+        try:
+            return decode_response(type(request), data, version)
+        except BadFrame as error:
+            raise BadFrame(f"{self}: {error}") from error
 
     def best_version(self, message: type[ApiMessage]) -> int:
-        """The newest version of a request that broker and client share."""
+        """Return the newest version of a request that broker and client share."""
         if message.API_KEY not in self.versions:
             raise UnsupportedRequest(f"{self} does not know {message.name}")
         low, high = self.versions[message.API_KEY]
@@ -256,12 +265,13 @@ class Connection:
     # -- sending
 
     def _write(self, parts: Sequence[Part], size: int) -> None:
-        """Hand the kernel a whole request; what it does not take now waits in user space."""
+        """Hand a whole request to the kernel; bytes that it does not take now wait in user space."""
         sent = self._hand_over(parts[:_MAX_PARTS])
         if sent is None or sent == size:
             return
         for part in parts:
-            if sent >= len(part):  # an empty part is never left over: sending it would get nowhere, for ever
+            # An empty part must not be queued: writing it alone takes 0 bytes, and the queue would never get past it.
+            if sent >= len(part):
                 sent -= len(part)
             else:
                 self._outgoing.append(memoryview(part)[sent:])
@@ -285,7 +295,10 @@ class Connection:
             self.on_drain()
 
     def _hand_over(self, parts: Sequence[Part]) -> int | None:
-        """One write. The lease is looked at right before: without it nothing may leave. None: the connection is gone."""
+        """Write once, and return the number of bytes that the kernel took; None if the connection has ended.
+
+        The lease is checked right before the write: nothing leaves without it.
+        """
         assert self._sock is not None
         if self.lease is not None and not self.lease():
             self.close(ConnectionLost(f"{self}: the lease ran out"), abort=True)
@@ -295,117 +308,5 @@ class Connection:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}"))
+            self.close(ConnectionLost(f"{self}: {reason_of(error)}"))
             return None
-
-    # -- receiving
-
-    def _readable(self) -> None:
-        for _ in range(_READS_IN_A_ROW):
-            if self._sock is None:
-                return
-            frame = self._frame
-            into = self._small[self._held :] if frame is None else frame[self._got :]
-            try:
-                count = self._receive(into)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._broke(error)
-                return
-            if count == 0:
-                self._broke(None)
-                return
-            self.bytes_in += count
-            if frame is None:
-                self._held += count
-                self._take_small_frames()
-            else:
-                self._got += count
-                if self._got == len(frame):
-                    self._frame = None
-                    self._wake_me_for(1)
-                    self._deliver(frame)
-                elif len(frame) - self._got < _LOW_WATER:
-                    self._wake_me_for(len(frame) - self._got)
-            if count < len(into):
-                return  # the kernel had no more
-        if self._tls is not None and self._tls.pending:
-            self._loop.call_soon(self._readable)
-
-    def _broke(self, error: OSError | None) -> None:
-        """The other side hung up, or worse. What TLS 1.3 has against a client comes only now, if it comes at all."""
-        if self._tls is not None and isinstance(error, ssl.SSLError):
-            self.close(AuthenticationFailed(f"{self}: {self._tls.reason(error)}"))
-        elif self._tls is not None and not self.bytes_in:
-            said = f"it hangs up after the TLS handshake: {self._tls.hint}"
-            self.close(AuthenticationFailed(f"{self}: {said}"))
-        else:
-            self.close(ConnectionLost(f"{self}: {_reason(error)}") if error else HungUp(f"{self} {CLOSED}"))
-
-    def _wake_me_for(self, size: int) -> None:
-        """In the middle of a large frame, few large reads: the loop is woken when there is enough to be worth it."""
-        if self._sock is not None and self._tls is None:  # what TLS holds back, the kernel does not count
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, _LOW_WATER))
-
-    def _take_small_frames(self) -> None:
-        """Cut whole frames out of the shared buffer; one that does not fit there continues in its own."""
-        at, held, small = 0, self._held, self._small
-        while held - at >= 4:
-            size = _INT.unpack_from(small, at)[0]
-            least = 0 if self._waiting and self._waiting[0][0] == _BARE else 4
-            if not least <= size <= self.max_frame:
-                self._not_kafka(size)
-                return
-            at += 4
-            if size > held - at and size > _SMALL - 4:
-                frame = np.empty(size, np.uint8).data
-                self._got = held - at
-                frame[: self._got] = small[at:held]
-                self._frame, self._held = frame, 0
-                self._wake_me_for(size - self._got)
-                return
-            if size > held - at:
-                at -= 4
-                break
-            self._deliver(memoryview(bytearray(small[at : at + size])))
-            if self._sock is None:
-                return
-            at += size
-        if at:
-            small[: held - at] = bytes(small[at:held])
-        self._held = held - at
-
-    def _not_kafka(self, size: int) -> None:
-        if self._tls is None and size >> 8 in _TLS_ALERTS:
-            said = "it speaks TLS: name a listener that does not, or set security.protocol to SSL or SASL_SSL"
-            self.close(AuthenticationFailed(f"{self}: {said}"))
-        else:
-            self.close(ConnectionLost(f"{self} sent a frame of {size} bytes: is that a Kafka broker, without TLS?"))
-
-    def _deliver(self, frame: memoryview) -> None:
-        is_bare = bool(self._waiting) and self._waiting[0][0] == _BARE
-        correlation = _BARE if is_bare else _INT.unpack_from(frame)[0]
-        if not self._waiting or self._waiting[0][0] != correlation:
-            self.close(ConnectionLost(f"{self} answered a question that was not asked"))
-            return
-        _, skip, answered = self._waiting.popleft()
-        answered(frame[skip:], None)
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, socket.gaierror):
-        return (error.strerror or str(error)).lower()
-    return (os.strerror(error.errno) if error.errno else str(error)).lower()
-
-
-def _responses() -> dict[int, Any]:
-    from kafka.protocol import admin, consumer, metadata, producer, sasl
-
-    modules = (admin, consumer, metadata, producer, sasl)
-    classes = [getattr(module, name) for module in modules for name in module.__all__]
-    messages: list[Any] = [c for c in classes if isinstance(c, type) and issubclass(c, ApiMessage)]
-    return {m.API_KEY: m for m in messages if not m.is_request()}
-
-
-RESPONSES = _responses()

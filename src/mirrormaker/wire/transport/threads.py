@@ -1,4 +1,4 @@
-"""Calls that block, beside the event loop."""
+"""Blocking calls in a thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run something that blocks; in a daemon thread, so that a hanging JVM or KDC cannot keep the process alive."""
+def run_in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """Run a blocking call in a daemon thread, so that a JVM or a KDC that hangs cannot keep the process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
         if future.done():
-            return  # nobody waits for it any more
+            return  # the caller was cancelled
         if error is not None:
             future.set_exception(error)
+            # Mark the exception as seen: asyncio would log a warning for a future that nobody awaits.
             future.exception()
         else:
             future.set_result(result)
@@ -28,10 +29,11 @@ def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     def body() -> None:
         result, failure = None, None
         try:
-            result = work()
+            result = call()
         except BaseException as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        # A loop that has ended raises RuntimeError; then nobody waits for the result.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=body, daemon=True).start()

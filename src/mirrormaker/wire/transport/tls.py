@@ -1,7 +1,8 @@
 """TLS between a connection and its socket.
 
-Why not `ssl.SSLSocket`: it asks the kernel twice for each record of 16 KB, and writes each one by itself. Here the kernel is
-asked for 256 KB at a time, and what leaves is encrypted beforehand, so that a connection sends and counts as it does without TLS.
+`ssl.SSLSocket` reads twice from the kernel for each TLS record of 16 KB, and writes each record by itself. Here a read
+takes 256 KB at a time, and requests are encrypted before they are sent, so that a connection sends and counts as it
+does without TLS.
 """
 
 from __future__ import annotations
@@ -22,26 +23,35 @@ from mirrormaker.wire.credentials import Tls
 
 Part = bytes | bytearray | memoryview
 
-_CHUNK = 256 * 1024  # bytes of one read, and of one piece of what is encrypted
-_RECORD = 16 * 1024  # what TLS encrypts at a time, at most
+_CHUNK = 256 * 1024  # bytes in one read, and in one call that encrypts
+_RECORD = 16 * 1024  # bytes in a TLS record, at most
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_OF_1_3 = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")  # the suites of TLS 1.3
-_IN_THE_CLEAR = "name one that speaks TLS, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+_TLS_1_3_SUITE = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")
+_USE_ANOTHER_LISTENER = "use a listener with TLS, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+# X.509's verification results (OpenSSL's X509_V_ERR_...).
+_NOT_VALID_NOW = (9, 10)  # not valid yet, expired
+_UNKNOWN_SIGNER = (2, 18, 19, 20, 21)
+_HOST_MISMATCH = (62, 64)  # of a host name, of an IP address
+# Alerts by which a broker refuses the client's certificate, or its absence.
+_CERTIFICATE_ALERTS = (
+    "bad certificate", "certificate required", "certificate unknown", "certificate expired", "certificate revoked",
+    "unsupported certificate", "unknown ca", "access denied", "no certificate",
+)  # fmt: skip
 
 
 class TlsLayer:
-    """One connection's state: what comes in is decrypted, what goes out is encrypted."""
+    """The TLS state of one connection: decrypts the bytes that it receives, and encrypts those that it sends."""
 
     def __init__(self, tls: Tls, host: str) -> None:
         self._tls, self._host = tls, host
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context(tls).wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._object = ssl_context(tls).wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._raw = memoryview(bytearray(_CHUNK))
         self._sock: socket.socket | None = None
 
     async def handshake(self, sock: socket.socket) -> None:
-        """Agree on keys; afterwards the broker is who its certificate says."""
-        loop, heard = asyncio.get_running_loop(), 0
+        """Negotiate the keys and check the broker's certificate; raise TlsFailed if that fails."""
+        loop, received = asyncio.get_running_loop(), 0
         while True:
             try:
                 self._object.do_handshake()
@@ -54,21 +64,22 @@ class TlsLayer:
             try:
                 count = await loop.sock_recv_into(sock, self._raw)
             except ConnectionError:
-                if not heard:
-                    raise  # it may just be going down
+                # A broker that shuts down resets connections too.
+                if not received:
+                    raise
                 count = 0
+            if count == 0 and received:
+                raise TlsFailed("it hangs up in the middle of the TLS handshake")
             if count == 0:
-                raise TlsFailed(
-                    "it hangs up in the middle of the TLS handshake" if heard
-                    else f"it hangs up when TLS begins: that listener speaks plain text, it seems; {_IN_THE_CLEAR}"
-                )  # fmt: skip
-            heard += count
+                cause = "that listener speaks plain text, it seems"
+                raise TlsFailed(f"it hangs up when TLS begins: {cause}; {_USE_ANOTHER_LISTENER}")
+            received += count
             self._incoming.write(self._raw[:count])
         await loop.sock_sendall(sock, self._outgoing.read())
         self._sock = sock
 
     async def _send_alert(self, sock: socket.socket) -> None:
-        """So that the broker's log says it too."""
+        """Send the reason for the failure, so that it is in the broker's log too."""
         try:
             await asyncio.get_running_loop().sock_sendall(sock, self._outgoing.read())
         except OSError:
@@ -76,11 +87,11 @@ class TlsLayer:
 
     @property
     def pending(self) -> bool:
-        """Is something here that the kernel knows nothing of?"""
+        """Return True if bytes have been read from the kernel that the connection has not taken yet."""
         return self._incoming.pending > 0 or self._object.pending() > 0
 
     def recv_into(self, into: memoryview) -> int:
-        """As a socket's: less than there is room for means that there is no more for now, and 0 the end."""
+        """Receive like `socket.recv_into`; less than the size of `into` means no more for now, and 0 the end."""
         assert self._sock is not None
         got = 0
         while got < len(into):
@@ -92,7 +103,8 @@ class TlsLayer:
             except ssl.SSLWantReadError:
                 try:
                     count = self._sock.recv_into(self._raw)
-                except OSError:  # there is none for now, or it is broken: the next call will tell
+                except OSError:
+                    # Nothing is there for now, or the connection broke: the next call raises it again.
                     if got:
                         break
                     raise
@@ -104,75 +116,68 @@ class TlsLayer:
                 break
         return got
 
-    def sealed(self, parts: Sequence[Part]) -> list[bytes]:
-        """The same bytes, encrypted; also what TLS itself has to say."""
-        found = []
+    def encrypt(self, parts: Sequence[Part]) -> list[bytes]:
+        """Return the same bytes encrypted, together with messages that TLS itself has to send."""
+        encrypted = []
         for piece in _pieces(parts):
             self._object.write(piece)
-            found.append(self._outgoing.read())
-        return found
+            encrypted.append(self._outgoing.read())
+        return encrypted
 
     def reason(self, error: ssl.SSLError) -> str:
-        """What went wrong, and which setting has to do with it."""
+        """Return why TLS failed, and the setting that can change it."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._not_trusted(error)
         name = (error.reason or "").upper()
         alert = name.partition("ALERT_")[2].lower().replace("_", " ")
         if name == "WRONG_VERSION_NUMBER":
-            return f"it does not answer in TLS; {_IN_THE_CLEAR}"
-        if alert in _ABOUT_US:
-            return self._refused(alert)
+            return f"it does not answer in TLS; {_USE_ANOTHER_LISTENER}"
+        if alert in _CERTIFICATE_ALERTS:
+            return self._certificate_refused(alert)
         if "protocol version" in alert or "PROTOCOL" in name:
-            spoken = " and ".join(self._tls.protocols)
-            return f"no protocol in common: this side speaks {spoken} (ssl.enabled.protocols)"
+            enabled = " and ".join(self._tls.protocols)
+            return f"no protocol in common: this side speaks {enabled} (ssl.enabled.protocols)"
         if alert in ("handshake failure", "insufficient security"):
-            return "no cipher suite in common, or none for its kind of certificate (ssl.cipher.suites)"
+            return "no cipher suite in common, or none for the broker's kind of certificate (ssl.cipher.suites)"
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
 
     def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         message = error.verify_message
-        if error.verify_code in _EXPIRED:
+        if error.verify_code in _NOT_VALID_NOW:
             return f"its certificate is not valid now: {message} (or the clock of this machine is wrong)"
-        if error.verify_code in _MISMATCH:
+        if error.verify_code in _HOST_MISMATCH:
             return (
-                f"its certificate is not for {self._host}: use a name that it has in bootstrap.servers and advertised.listeners, or"
-                " switch the check off with an empty ssl.endpoint.identification.algorithm"
+                f"its certificate is not for {self._host}: use a name of the certificate in bootstrap.servers and"
+                " advertised.listeners, or switch the check off with an empty ssl.endpoint.identification.algorithm"
             )
         if error.verify_code not in _UNKNOWN_SIGNER:
             return f"its certificate is not accepted: {message}"
-        where = "the truststore" if self._tls.trust else "this machine, and there is no ssl.truststore.location"
-        return (
-            f"its certificate is not trusted ({message}): whoever signed it is not known to {where}; ssl.truststore.location"
-            " names the store to put it into"
-        )
+        if self._tls.trust:
+            cause = "its signer is not in the truststore; add it to the one that ssl.truststore.location names"
+        else:
+            cause = "this machine does not know its signer, and there is no ssl.truststore.location; add one"
+        return f"its certificate is not trusted ({message}): {cause}"
 
-    def _refused(self, alert: str) -> str:
+    def _certificate_refused(self, alert: str) -> str:
         if not self._tls.chain:
             return f"it wants a client certificate ({alert}): ssl.keystore.location must name a store with one"
         return (
-            f"it refuses the certificate of {self._tls.subject} ({alert}): whoever signed it must be in the broker's truststore,"
-            " and it must be valid and made for clients"
+            f"it refuses the certificate of {self._tls.subject} ({alert}): the broker's truststore must hold its"
+            " signer, and the certificate must be valid now and issued for clients"
         )
 
     @property
     def hint(self) -> str:
-        """What a broker may have against us that says nothing."""
+        """Return the likely reason of a broker that hangs up after the handshake without an alert."""
         if not self._tls.chain:
-            return "it may want a client certificate; ssl.keystore.location would name a store with one"
-        return f"it may not take the certificate of {self._tls.subject} (ssl.keystore.location); its log tells"
-
-
-_EXPIRED = (9, 10)  # not yet, no longer
-_UNKNOWN_SIGNER = (2, 18, 19, 20, 21)
-_MISMATCH = (62, 64)  # of a host's name, of an address
-_ABOUT_US = (
-    "bad certificate", "certificate required", "certificate unknown", "certificate expired", "certificate revoked",
-    "unsupported certificate", "unknown ca", "access denied", "no certificate",
-)  # fmt: skip
+            return "it may want a client certificate; name a store with one in ssl.keystore.location"
+        return (
+            f"it may refuse the certificate of {self._tls.subject} (ssl.keystore.location); the broker's log says why"
+        )
 
 
 def _pieces(parts: Sequence[Part]) -> Iterator[Part]:
-    """What is encrypted at a time: small parts together, large ones cut."""
+    """Yield what one call encrypts: small parts together, large parts cut."""
     small = bytearray()
     for part in parts:
         if len(part) < _RECORD:
@@ -191,55 +196,64 @@ def _pieces(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 @functools.lru_cache(maxsize=16)
-def context(tls: Tls) -> ssl.SSLContext:
-    """OpenSSL's settings; what is wrong with ours is raised as TlsFailed."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname = tls.checks_host
-    made.options |= ssl.OP_NO_RENEGOTIATION
-    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: whatever is in the store is trusted, root or not
-    _set_ciphers(made, tls)
+def ssl_context(tls: Tls) -> ssl.SSLContext:
+    """Return OpenSSL's settings for these TLS settings; raise TlsFailed if they cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.checks_host
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # Java trusts every certificate of the truststore, also one that is not a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _set_ciphers(context, tls)
     try:
         if tls.trust:
-            made.load_verify_locations(cadata=tls.trust)
+            context.load_verify_locations(cadata=tls.trust)
         else:
-            made.load_default_certs()
+            context.load_default_certs()
         if tls.chain:
-            _load_identity(made, tls)
+            _load_identity(context, tls)
     except ssl.SSLError as error:
         raise TlsFailed((error.reason or str(error)).lower().replace("_", " ")) from None
-    return made
+    return context
 
 
-def _set_ciphers(made: ssl.SSLContext, tls: Tls) -> None:
-    """Those of TLS 1.3 cannot be chosen one by one: named are all of them, or none."""
+def _set_ciphers(context: ssl.SSLContext, tls: Tls) -> None:
+    """Enable the cipher suites and protocol versions that the settings name.
+
+    Python cannot choose the suites of TLS 1.3 one by one: if the settings name none of them, TLS 1.3 is off; otherwise
+    all are on.
+    """
     versions = {_VERSIONS[name] for name in tls.protocols}
-    newest = [name for name in tls.ciphers if _OF_1_3.fullmatch(name)]
+    newest = [name for name in tls.ciphers if _TLS_1_3_SUITE.fullmatch(name)]
     older = [name for name in tls.ciphers if name not in newest]
     if tls.ciphers:
         versions -= {ssl.TLSVersion.TLSv1_3} if not newest else set()
         versions -= {ssl.TLSVersion.TLSv1_2} if not older else set()
     if not versions:
-        raise TlsFailed("ssl.cipher.suites has none for ssl.enabled.protocols")
+        raise TlsFailed("ssl.cipher.suites has no suite for the protocols in ssl.enabled.protocols")
     for name in older:
         try:
-            made.set_ciphers(openssl_name(name))
+            context.set_ciphers(openssl_name(name))
         except ssl.SSLError:
             raise TlsFailed(f"{name} is not a cipher suite that can be used here; remove it") from None
     if older:
-        made.set_ciphers(":".join(map(openssl_name, older)))
-    made.minimum_version, made.maximum_version = min(versions), max(versions)
+        context.set_ciphers(":".join(map(openssl_name, older)))
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def openssl_name(suite: str) -> str:
-    """ECDHE-RSA-AES128-GCM-SHA256 for TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    """Return OpenSSL's name of a suite: ECDHE-RSA-AES128-GCM-SHA256 for TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
     name = re.sub("^(TLS|SSL)_", "", suite).replace("_WITH_", "_").replace("AES_", "AES").replace("_CBC", "")
     return name.removeprefix("RSA_").replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
 
 
-def _load_identity(made: ssl.SSLContext, tls: Tls) -> None:
-    """OpenSSL takes a key only from a file: for a moment, in a directory of ours alone, and encrypted even there."""
+def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
+    """Load the client's certificate and key.
+
+    Python's `ssl` takes a key only from a file. The file exists for a moment, in a directory that only this user can
+    read, and the key in it is encrypted.
+    """
     with tempfile.TemporaryDirectory(prefix="mirrormaker-") as directory:
         path = Path(directory, "identity.pem")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(tls.key + tls.chain)
-        made.load_cert_chain(path, password=tls.password)
+        context.load_cert_chain(path, password=tls.password)

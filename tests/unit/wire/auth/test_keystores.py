@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from mirrormaker.embedded.certificates import Authority, Identity, keytool
 from mirrormaker.errors import StoreError, WrongPassword
 from mirrormaker.wire.auth import keystores
-from mirrormaker.wire.auth.keystores import secret, secret_of_pem, subject, trusted
+from mirrormaker.wire.auth.keystores import (
+    load_pem_private_key,
+    load_private_key,
+    load_trusted_certificates,
+    subject_of,
+)
 
 STORE, KEY = "store-password", "key-passwörd"
 
@@ -42,26 +47,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_a_key_is_the_same_from_every_format(made: Made) -> None:
-    found = [secret(made.jks, STORE, KEY), secret(made.pkcs12, STORE), secret(made.pem, "")]
+    found = [
+        load_private_key(made.jks, STORE, KEY),
+        load_private_key(made.pkcs12, STORE),
+        load_private_key(made.pem, ""),
+    ]
     for one in found:
         loaded = load_der_private_key(one.key, None)
         assert loaded.private_bytes(
             serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ) == made.key  # fmt: skip
-        assert [subject(certificate) for certificate in one.chain] == ["CN=client,O=test", "CN=authority"]
+        assert [subject_of(certificate) for certificate in one.chain] == ["CN=client,O=test", "CN=authority"]
 
 
 def test_trusted_certificates_are_the_same_from_every_format(made: Made) -> None:
     for data, password in ((made.trust_jks, STORE), (made.trust_pkcs12, STORE), (made.authority.pem.read_bytes(), "")):
-        assert trusted(data, password) == [made.anchor]
+        assert load_trusted_certificates(data, password) == [made.anchor]
 
 
 def test_a_jks_truststore_opens_without_its_password_as_in_java(made: Made) -> None:
-    assert trusted(made.trust_jks, "") == [made.anchor]
+    assert load_trusted_certificates(made.trust_jks, "") == [made.anchor]
 
 
 def test_a_keystore_as_truststore_needs_no_key_password(made: Made) -> None:
-    assert [subject(certificate) for certificate in trusted(made.jks, STORE)] == ["CN=client,O=test"]
+    assert [subject_of(certificate) for certificate in load_trusted_certificates(made.jks, STORE)] == [
+        "CN=client,O=test"
+    ]
 
 
 def test_of_several_keys_the_one_that_was_made_last_counts(made: Made, tmp_path: Path) -> None:
@@ -71,7 +82,7 @@ def test_of_several_keys_the_one_that_was_made_last_counts(made: Made, tmp_path:
             "-genkeypair", "-keyalg", "EC", "-alias", alias, "-dname", f"CN={alias}", "-validity", days, "-keystore", str(store),
             "-storetype", "JKS", "-storepass", STORE, "-keypass", STORE,
         )  # fmt: skip
-    assert subject(secret(store.read_bytes(), STORE).chain[0]) == "CN=b"
+    assert subject_of(load_private_key(store.read_bytes(), STORE).chain[0]) == "CN=b"
 
 
 @pytest.mark.parametrize(
@@ -88,14 +99,14 @@ def test_a_wrong_password_is_said_and_not_shown(
     made: Made, store: str, password: str, key_password: str, said: str
 ) -> None:
     with pytest.raises(WrongPassword, match=said) as error:
-        secret(getattr(made, store), password, key_password)
+        load_private_key(getattr(made, store), password, key_password)
     assert "other" not in str(error.value)
 
 
 def test_a_truststore_in_the_place_of_a_keystore_is_named_as_such(made: Made) -> None:
     for store in (made.trust_jks, made.trust_pkcs12, made.authority.pem.read_bytes()):
         with pytest.raises(StoreError, match="no private key in it"):
-            secret(store, STORE)
+            load_private_key(store, STORE)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +122,7 @@ def test_a_truststore_in_the_place_of_a_keystore_is_named_as_such(made: Made) ->
 )
 def test_what_is_no_store_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(StoreError, match=said):
-        trusted(data, "")
+        load_trusted_certificates(data, "")
 
 
 @given(st.data())
@@ -121,7 +132,10 @@ def test_a_damaged_jks_store_is_never_a_crash(made: Made, data: st.DataObject) -
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(4, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     del damaged[data.draw(st.integers(5, len(damaged))) :]
-    for read in (lambda: trusted(bytes(damaged), ""), lambda: secret(bytes(damaged), "", KEY)):
+    for read in (
+        lambda: load_trusted_certificates(bytes(damaged), ""),
+        lambda: load_private_key(bytes(damaged), "", KEY),
+    ):
         with contextlib.suppress(StoreError):
             read()
 
@@ -129,18 +143,18 @@ def test_a_damaged_jks_store_is_never_a_crash(made: Made, data: st.DataObject) -
 def test_pem_without_line_breaks_is_read(made: Made) -> None:
     """As a properties file's continuation lines leave it."""
     flat = made.pem.replace(b"\n", b"")
-    assert secret(flat, "") == secret(made.pem, "")
-    assert trusted(made.authority.pem.read_bytes().replace(b"\n", b" "), "") == [made.anchor]
+    assert load_private_key(flat, "") == load_private_key(made.pem, "")
+    assert load_trusted_certificates(made.authority.pem.read_bytes().replace(b"\n", b" "), "") == [made.anchor]
 
 
 def test_an_encrypted_pem_key_opens_with_its_password(made: Made) -> None:
-    hidden = keystores.encrypted(made.key, KEY).encode()
-    assert secret_of_pem(hidden, made.pem, KEY) == secret(made.pem, "")
+    hidden = keystores.encrypt_private_key(made.key, KEY).encode()
+    assert load_pem_private_key(hidden, made.pem, KEY) == load_private_key(made.pem, "")
     with pytest.raises(WrongPassword, match="does not open the private key"):
-        secret_of_pem(hidden, made.pem, "other")
+        load_pem_private_key(hidden, made.pem, "other")
     with pytest.raises(WrongPassword, match="there is no password"):
-        secret_of_pem(hidden, made.pem, "")
+        load_pem_private_key(hidden, made.pem, "")
 
 
 def test_a_secret_is_not_in_its_repr(made: Made) -> None:
-    assert repr(secret(made.pem, "")) == "Secret(CN=client,O=test)"
+    assert repr(load_private_key(made.pem, "")) == "PrivateKey(CN=client,O=test)"

@@ -1,4 +1,4 @@
-"""What is said to log in: SCRAM against the RFC's own numbers, OAuth against a server, and nothing between the lines of a login."""
+"""SASL mechanisms: SCRAM against the RFC's own numbers, OAuth against a server; requests during a login."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 
 from mirrormaker.errors import ConnectionLost, LoginError
 from mirrormaker.wire.auth.mechanisms import oauthbearer, plain, scram
-from mirrormaker.wire.credentials import Client, Password
+from mirrormaker.wire.credentials import OAuthClient, Password
 from mirrormaker.wire.transport.connection import Connection
-from tests.support.wire_peer import connected, correlation_of, frame, hear, run
+from tests.support.peer import connected, correlation_of, frame, hear, run
 
 HUSH = "h0nest-hush"
 
@@ -136,7 +136,7 @@ def server() -> Iterator[str]:
 
 
 def test_a_token_is_asked_for_once_and_shown_at_each_login(server: str) -> None:
-    login = Client(f"{server}/token", "me", HUSH, "all of it", (("pool", "p-1"),))
+    login = OAuthClient(f"{server}/token", "me", HUSH, "all of it", (("pool", "p-1"),))
     for _ in range(2):
         exchange = oauthbearer(login)
         assert next(exchange) == b"n,,\x01auth=Bearer t1\x01pool=p-1\x01\x01"
@@ -145,7 +145,7 @@ def test_a_token_is_asked_for_once_and_shown_at_each_login(server: str) -> None:
 
 
 def test_a_token_that_is_refused_is_not_shown_again(server: str) -> None:
-    login = Client(f"{server}/token", "me", HUSH)
+    login = OAuthClient(f"{server}/token", "me", HUSH)
     exchange = oauthbearer(login)
     assert b"t1" in next(exchange)
     assert exchange.send(b'{"status":"invalid_token"}') == b"\x01"
@@ -154,9 +154,9 @@ def test_a_token_that_is_refused_is_not_shown_again(server: str) -> None:
 
 def test_an_oauth_server_that_gives_no_token_is_named_with_its_reason(server: str) -> None:
     for login, reason in (
-        (Client(f"{server}/token", "you", HUSH), "gives client you no token: HTTP 401 Unauthorized"),
-        (Client(f"{server}/page", "me", HUSH), "does not answer with a token"),
-        (Client("http://127.0.0.1:1/token", "me", HUSH), "Connection refused"),
+        (OAuthClient(f"{server}/token", "you", HUSH), "gives client you no token: HTTP 401 Unauthorized"),
+        (OAuthClient(f"{server}/page", "me", HUSH), "does not answer with a token"),
+        (OAuthClient("http://127.0.0.1:1/token", "me", HUSH), "Connection refused"),
     ):
         with pytest.raises(LoginError, match=reason) as refused:
             next(oauthbearer(login))
@@ -165,7 +165,7 @@ def test_an_oauth_server_that_gives_no_token_is_named_with_its_reason(server: st
 
 def test_a_redirect_is_not_followed_with_the_secret(server: str) -> None:
     with pytest.raises(LoginError, match="no token: HTTP 302"):
-        next(oauthbearer(Client(f"{server}/elsewhere", "me", HUSH)))
+        next(oauthbearer(OAuthClient(f"{server}/elsewhere", "me", HUSH)))
     assert not Tokens.asked
 
 
@@ -186,13 +186,13 @@ def test_requests_wait_while_a_login_is_under_way_and_then_go_out_in_order() -> 
             drained: list[bool] = []
             connection.on_drain = lambda: drained.append(connection.can_write)
             before = connection.request(0, 0, False, [])
-            connection.hold()
+            connection.hold_requests()
             assert not connection.can_write
             later = [connection.request(key, 0, False, []) for key in (3, 1)]
             for key in (17, 36):
                 await connection.request(key, 0, False, [])
             assert (heard, [answer.done() for answer in (before, *later)]) == ([0, 17, 36], [True, False, False])
-            connection.go_on()
+            connection.release_requests()
             for answer in later:
                 await answer
             assert heard == [0, 17, 36, 3, 1]
@@ -207,7 +207,7 @@ def test_requests_that_wait_for_a_login_hear_of_its_failure() -> None:
 
     async def test() -> None:
         async with connected(talk) as connection:
-            connection.hold()
+            connection.hold_requests()
             waiting = connection.request(3, 0, False, [])
             with pytest.raises(ConnectionLost):
                 await connection.request(17, 0, False, [])
@@ -251,5 +251,5 @@ def test_an_empty_answer_is_a_mistake_otherwise() -> None:
 
 def test_nothing_secret_is_in_what_a_connection_shows_of_itself() -> None:
     assert HUSH not in repr(Connection("a", 1, client_id="x")) + repr(Password("a", HUSH)) + repr(
-        Client("u", "i", HUSH)
+        OAuthClient("u", "i", HUSH)
     )

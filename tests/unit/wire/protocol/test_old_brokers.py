@@ -1,4 +1,4 @@
-"""Which brokers are taken for old ones: never a modern broker that is slow, or on its way down."""
+"""Old brokers are recognised, and a modern broker that is slow or about to stop is never taken for one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
-from kafka.protocol.admin import ListGroupsResponse
+from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from mirrormaker.errors import ConnectionLost
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol import old_brokers
+from mirrormaker.wire.protocol.old_brokers import ApiVersions
 from mirrormaker.wire.transport.connection import Connection
 
 PROBE = 0.15
@@ -25,17 +26,17 @@ ANSWERS = {
 }
 HANG_UP, SILENT = -1.0, -2.0
 
-Rule = Callable[
-    [int, int], float
-]  # of the request's key and how often it came: seconds until the answer, or one of the above
+# Of the request's key and how often it came: seconds until the answer, HANG_UP or SILENT.
+Rule = Callable[[int, int], float]
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(old_brokers, "PROBE", PROBE)
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(old_brokers, "PROBE_TIMEOUT", PROBE)
 
 
-async def with_broker(rule: Rule, body: Callable[[int], Awaitable[old_brokers.Versions]]) -> old_brokers.Versions:
+async def with_broker(rule: Rule, body: Callable[[int], Awaitable[ApiVersions]]) -> ApiVersions:
+    """Run `body` with the port of a broker that answers by the rule."""
     asked = dict.fromkeys(ANSWERS, 0)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,8 +65,10 @@ async def with_broker(rule: Rule, body: Callable[[int], Awaitable[old_brokers.Ve
         server.close()
 
 
-def found(rule: Rule, patience: float = 2.0, may_be_old: bool = True) -> old_brokers.Versions:
-    async def body(port: int) -> old_brokers.Versions:
+def ask(rule: Rule, timeout: float = 2.0, may_be_old: bool = True) -> ApiVersions:
+    """Return the versions that the mirror finds out about a broker that answers by the rule."""
+
+    async def body(port: int) -> ApiVersions:
         async def another() -> Connection:
             connection = Connection("127.0.0.1", port, client_id="test")
             await connection.open(1)
@@ -73,7 +76,7 @@ def found(rule: Rule, patience: float = 2.0, may_be_old: bool = True) -> old_bro
 
         first = await another()
         try:
-            return await old_brokers.ask(first, another, patience, may_be_old=may_be_old)
+            return await old_brokers.ask(first, another, timeout, may_be_old=may_be_old)
         finally:
             first.close()
 
@@ -81,55 +84,55 @@ def found(rule: Rule, patience: float = 2.0, may_be_old: bool = True) -> old_bro
 
 
 def test_a_broker_that_answers_is_what_it_says() -> None:
-    assert found(lambda key, _: 0) == {1: (4, 17)}
+    assert ask(lambda key, _: 0) == {1: (4, 17)}
 
 
 def test_a_broker_that_hangs_up_at_what_it_does_not_know_is_0_8() -> None:
-    assert found(lambda key, _: 0 if key == METADATA else HANG_UP) == old_brokers.KAFKA_0_8_2
+    assert ask(lambda key, _: 0 if key == METADATA else HANG_UP) == old_brokers.KAFKA_0_8_2
 
 
 def test_a_broker_that_is_silent_at_what_it_does_not_know_is_0_9() -> None:
-    assert found(lambda key, _: SILENT if key == VERSIONS else 0) == old_brokers.KAFKA_0_9
+    assert ask(lambda key, _: SILENT if key == VERSIONS else 0) == old_brokers.KAFKA_0_9
 
 
 @pytest.mark.parametrize("late", [1.2, 1.8, 3.0], ids=lambda late: f"{late} probes")
 def test_a_broker_that_is_slow_at_everything_is_not_old(late: float) -> None:
-    assert found(lambda key, _: late * PROBE) == {1: (4, 17)}
+    assert ask(lambda key, _: late * PROBE) == {1: (4, 17)}
 
 
 def test_a_broker_that_answers_late_while_others_are_served_is_not_old() -> None:
-    assert found(lambda key, _: 1.5 * PROBE if key == VERSIONS else 0) == {1: (4, 17)}
+    assert ask(lambda key, _: 1.5 * PROBE if key == VERSIONS else 0) == {1: (4, 17)}
 
 
 def test_a_broker_that_hangs_up_once_is_asked_again_by_whoever_needs_it() -> None:
-    """It was on its way down, and came back."""
+    """Such a broker was restarting."""
     with pytest.raises(ConnectionLost, match="closed the connection"):
-        found(lambda key, times: HANG_UP if key == VERSIONS and times == 1 else 0)
+        ask(lambda key, times: HANG_UP if key == VERSIONS and times == 1 else 0)
 
 
 def test_a_broker_that_comes_back_between_two_questions_is_not_0_8() -> None:
     with pytest.raises(ConnectionLost):
-        found(lambda key, times: HANG_UP if key == GROUPS or (key == VERSIONS and times == 1) else 0)
+        ask(lambda key, times: HANG_UP if key == GROUPS or (key == VERSIONS and times == 1) else 0)
 
 
 def test_a_port_that_hangs_up_at_everything_is_not_a_broker() -> None:
     with pytest.raises(ConnectionLost):
-        found(lambda key, _: HANG_UP)
+        ask(lambda key, _: HANG_UP)
 
 
 def test_a_port_that_never_answers_is_given_up() -> None:
     with pytest.raises(ConnectionLost, match=r"did not answer ApiVersionsRequest within 0\.7 s"):
-        found(lambda key, _: SILENT, patience=0.7)
+        ask(lambda key, _: SILENT, timeout=0.7)
 
 
 def test_one_connection_that_is_stuck_does_not_make_a_broker_old() -> None:
-    """A network thread that hangs, or one of several machines behind a name."""
+    """A network thread may hang, or one of several machines behind a name."""
     with pytest.raises(ConnectionLost, match="did not answer"):
-        found(lambda key, times: SILENT if key == VERSIONS and times == 1 else 0, patience=0.7)
+        ask(lambda key, times: SILENT if key == VERSIONS and times == 1 else 0, timeout=0.7)
 
 
 def test_a_broker_that_turns_some_away_is_not_old() -> None:
-    """As with a limit of connections: some are hung up on, whatever they ask."""
+    """A broker with a limit of connections hangs up on some of them, whatever they ask."""
     turn = {"next": 0}
 
     def rule(key: int, _: int) -> float:
@@ -137,29 +140,27 @@ def test_a_broker_that_turns_some_away_is_not_old() -> None:
         return HANG_UP if turn["next"] in (1, 2, 4, 6) else 0
 
     with pytest.raises(ConnectionLost):
-        found(rule)
+        ask(rule)
 
 
 def test_an_impatient_user_does_not_make_a_broker_old() -> None:
-    assert found(lambda key, _: 1.5 * PROBE, patience=0.01) == {1: (4, 17)}
+    assert ask(lambda key, _: 1.5 * PROBE, timeout=0.01) == {1: (4, 17)}
 
 
 def test_a_broker_among_others_that_could_be_asked_is_not_old() -> None:
     with pytest.raises(ConnectionLost):
-        found(lambda key, _: 0 if key == METADATA else HANG_UP, may_be_old=False)
+        ask(lambda key, _: 0 if key == METADATA else HANG_UP, may_be_old=False)
 
 
 @pytest.mark.parametrize("is_so", [True, False])
 def test_an_old_version_that_the_user_names_counts_while_it_is_so(is_so: bool) -> None:
-    async def body(port: int) -> old_brokers.Versions:
+    async def body(port: int) -> ApiVersions:
         cluster = Cluster(Endpoint((("127.0.0.1", port),), broker_version=(0, 9, 0, 1)))
         try:
-            assert await cluster.knows(ListGroups) is is_so
+            assert await cluster.knows(ListGroupsRequest) is is_so
             return {}
         finally:
             cluster.close()
-
-    from kafka.protocol.admin import ListGroupsRequest as ListGroups
 
     asyncio.run(with_broker(lambda key, _: SILENT if is_so else 0, body))
 
@@ -175,6 +176,6 @@ def test_an_old_version_that_the_user_names_counts_while_it_is_so(is_so: bool) -
     ],
 )
 def test_only_versions_that_cannot_be_asked_are_known_by_name(
-    version: tuple[int, ...] | None, known: old_brokers.Versions | None
+    version: tuple[int, ...] | None, known: ApiVersions | None
 ) -> None:
-    assert old_brokers.of(version) == known
+    assert old_brokers.versions_before_0_10(version) == known

@@ -1,4 +1,4 @@
-"""Records as tables, and tables as records."""
+"""Records to Arrow tables and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.arrow import HEADERS, SCHEMA, from_columns, from_table, to_table
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.columns import Records, pack
-from tests.support.strategies import Record, offsets, read_records, records
+from tests.support.batches import Record, read_records
+from tests.support.strategies import offsets, records
 
 NOW = 1_700_000_000_000
 ROWS: list[dict[str, Any]] = [
@@ -46,7 +47,7 @@ tables = st.lists(st.tuples(offsets, records), max_size=8).map(
 
 
 def back(table: pa.Table) -> list[dict[str, Any]]:
-    """What is left of a table that becomes records and a table again."""
+    """Convert a table to records and back, and return its rows."""
     found = to_table(from_table(table))
     found.validate(full=True)
     assert found.schema == SCHEMA
@@ -54,7 +55,7 @@ def back(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-# -- whatever the table is made of
+# -- tables of any shape
 
 
 @given(tables)
@@ -150,7 +151,7 @@ def test_other_types_are_cast(types: dict[str, pa.DataType]) -> None:
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
 def test_finer_timestamps_become_milliseconds(unit: str) -> None:
-    """They were taken for milliseconds, a thousand times too late."""
+    """Microseconds must not be taken for milliseconds."""
     fine = TABLE.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"))
     assert back(TABLE.set_column(1, "timestamp", fine)) == ROWS
 
@@ -178,20 +179,20 @@ def test_no_headers_are_a_common_case() -> None:
     assert to_table(found).to_pylist() == [{**row, "headers": []} for row in ROWS]
 
 
-# -- what cannot be
+# -- tables that are refused
 
 
 @pytest.mark.parametrize("name", ["offset", "timestamp", "headers"])
 def test_nulls_where_a_record_needs_something_are_refused_by_name(name: str) -> None:
     row = {**ROWS[0], name: None}
     fields = [field.with_nullable(True) for field in SCHEMA]
-    with pytest.raises(ValueError, match=f"column {name} has nulls"):
+    with pytest.raises(ValueError, match=f"column {name} contains nulls"):
         from_table(pa.Table.from_pylist([ROWS[0], row], pa.schema(fields)))
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
 def test_a_header_without_a_key_is_refused(header: dict[str, Any] | None) -> None:
-    """A null in the list was taken for a header with an empty key."""
+    """A null in the list must not become a header with an empty key."""
     pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
     headers = pa.array([[], [header]], pa.list_(pair))
     with pytest.raises(ValueError, match="column headers"):
@@ -207,15 +208,15 @@ def test_a_column_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("wrong", [[True], 1.5, {"a": 1}], ids=str)
 def test_a_column_that_cannot_be_cast_is_named(name: str, wrong: object) -> None:
     at = TABLE.schema.get_field_index(name)
-    with pytest.raises(ValueError, match=f"column {name} does not become"):
+    with pytest.raises(ValueError, match=f"column {name} cannot be converted"):
         from_table(TABLE.set_column(at, name, pa.array([wrong] * TABLE.num_rows)))
 
 
-# -- records that are not what they claim
+# -- damaged records
 
 
 def tail(data: bytes) -> Records:
-    """One record that consists of this key, value and headers."""
+    """Return one record with this tail."""
     zero = np.zeros(1, np.int64)
     return Records(np.frombuffer(data, np.uint8), zero, np.array([len(data)], np.int64), zero, zero)
 
@@ -273,13 +274,13 @@ def test_a_damaged_record_is_refused_by_itself_and_among_many(data: bytes, many:
 
 @pytest.mark.parametrize("data", [HUGE + b"k", BELOW + b"k", b"\x80" * 11, b"\x80", b"\x04k", b"\x03"])
 def test_keys_longer_than_their_record_are_refused(data: bytes) -> None:
-    """A length near the largest number went around the check, and a number without an end went through as another error."""
+    """Also a length near the largest number, and a varint without an end."""
     with pytest.raises(CorruptBatch, match="key"):
         tail(data).keys()
 
 
 def test_a_record_with_a_hundred_thousand_headers_is_not_read_in_rounds() -> None:
-    """Each header of a single record cost as much as one of every record: five seconds in all."""
+    """A round costs as much for one record as for many: rounds for each header would take five seconds."""
     headers = [{"key": "a", "value": None}, {"key": "b", "value": b"x"}] * 50_000
     table = pa.Table.from_pylist([{**ROWS[0], "headers": headers}, *ROWS], SCHEMA)
     with patch.object(varints, "read", wraps=varints.read) as rounds:

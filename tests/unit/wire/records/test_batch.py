@@ -1,4 +1,4 @@
-"""The batch header, with kafka-python as the witness."""
+"""The batch header, compared with kafka-python's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import HEADER, Batch, Batches, split
-from tests.support.strategies import (
+from tests.support.batches import (
     COMMIT,
     GZIP,
     LZ4,
@@ -18,14 +18,11 @@ from tests.support.strategies import (
     ZSTD,
     Record,
     Written,
-    batches,
-    logs,
     marker,
     read_records,
-    records,
-    sequences,
     write_batch,
-)  # fmt: skip
+)
+from tests.support.strategies import batches, logs, records, sequences
 
 RECORDS = (
     Record(1_700_000_000_000, b"key", b"value" * 50, (("header", b"x"), ("empty", None))),
@@ -33,13 +30,13 @@ RECORDS = (
 )
 
 
-def found_in(data: bytes | bytearray | memoryview) -> list[Batch]:
-    """All batches, as one by one."""
+def batches_in(data: bytes | bytearray | memoryview) -> list[Batch]:
+    """Return each batch in the data."""
     return [batch for run in split(memoryview(data)) if isinstance(run, Batches) for batch in run]
 
 
 def only(data: bytes | bytearray) -> Batch:
-    (batch,) = found_in(bytearray(data))
+    (batch,) = batches_in(bytearray(data))
     return batch
 
 
@@ -48,7 +45,7 @@ def only(data: bytes | bytearray) -> Batch:
 
 @given(logs())
 def test_every_batch_is_found_with_the_fields_that_were_written(log: list[Written]) -> None:
-    found = found_in(b"".join(b.data for b in log))
+    found = batches_in(b"".join(b.data for b in log))
 
     assert [bytes(b.data) for b in found] == [b.data for b in log]
     for batch, written in zip(found, log, strict=True):
@@ -67,7 +64,7 @@ def test_every_batch_is_found_with_the_fields_that_were_written(log: list[Writte
 @given(logs(), batches(), st.data())
 def test_a_batch_that_was_cut_short_is_left_out(log: list[Written], last: Written, data: st.DataObject) -> None:
     kept = data.draw(st.integers(0, len(last.data) - 1))
-    found = found_in(b"".join(b.data for b in log) + last.data[:kept])
+    found = batches_in(b"".join(b.data for b in log) + last.data[:kept])
     assert [bytes(b.data) for b in found] == [b.data for b in log]
 
 
@@ -129,7 +126,7 @@ def test_a_damaged_crc_is_noticed(written: Written, at: int, flip: int) -> None:
 
 @given(batches())
 def test_a_sound_batch_passes_wherever_a_broker_puts_it(written: Written) -> None:
-    """Base offset and leader epoch are the broker's own and not under the CRC."""
+    """The broker sets base offset and leader epoch; the CRC does not cover them."""
     moved = bytearray(written.data)
     moved[0:8] = b"\0" * 8
     moved[12:16] = b"\xff" * 4
@@ -141,7 +138,7 @@ def test_a_sound_batch_passes_wherever_a_broker_puts_it(written: Written) -> Non
 @example(b"\0" * 16 + b"\2" + b"\0" * 100)
 def test_garbage_is_refused_and_nothing_else_happens(garbage: bytes) -> None:
     try:
-        for batch in found_in(garbage):
+        for batch in batches_in(garbage):
             batch.check()
     except CorruptBatch:
         pass
@@ -154,7 +151,7 @@ def test_a_damaged_log_is_refused_or_shows_only_whole_batches(log: list[Written]
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
-        for batch in found_in(damaged):
+        for batch in batches_in(damaged):
             assert len(batch.data) >= HEADER.size
             batch.check()
             assert batch.count >= 0
@@ -189,7 +186,7 @@ def test_a_length_shorter_than_the_header_is_refused(length: int) -> None:
         only(odd)
 
 
-# -- making a batch ours
+# -- stamping a batch
 
 
 @given(batches(), st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 15) - 1), sequences)
@@ -213,7 +210,7 @@ def test_a_stamped_batch_is_ours_and_holds_the_same_records(
 def test_stamping_again_with_other_numbers_leaves_no_trace_of_the_first(
     written: Written, first: int, second: int
 ) -> None:
-    """After trouble the same batch may go out again, further on."""
+    """After an error the same batch may be sent again under later numbers."""
     once, twice = only(written.data), only(written.data)
     twice.stamp(1, 0, first)
     twice.stamp(2, 1, second)
@@ -224,7 +221,7 @@ def test_stamping_again_with_other_numbers_leaves_no_trace_of_the_first(
 @given(batches())
 def test_stamping_happens_in_the_fetched_bytes_themselves(written: Written) -> None:
     frame = bytearray(b"before" + written.data + b"after")
-    (batch,) = found_in(memoryview(frame)[6 : 6 + len(written.data)])
+    (batch,) = batches_in(memoryview(frame)[6 : 6 + len(written.data)])
     batch.stamp(5, 0, 0)
     assert frame[:6] == b"before"
     assert frame[-5:] == b"after"

@@ -1,4 +1,4 @@
-"""Every codec against kafka-python's, both ways, and against data that lies."""
+"""Every codec compared with kafka-python's in both directions, and with damaged data."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import BadCompression
-from mirrormaker.wire.records.compression import CODECS, _xxh32, compress, decompress, mended_lz4
+from mirrormaker.wire.records.compression import CODECS, _xxh32, compress, decompress, fix_lz4_header_checksum
+from tests.support.batches import GZIP, LZ4, SNAPPY, ZSTD
 from tests.support.memory import growth
-from tests.support.strategies import GZIP, LZ4, SNAPPY, ZSTD
 
 Code = Callable[[bytes], bytes]
 ENCODE: dict[int, Code] = {
@@ -63,7 +63,7 @@ texts = st.one_of(
 )
 
 
-# -- with kafka-python at the other end
+# -- both directions
 
 
 @every_codec
@@ -95,7 +95,7 @@ def test_snappy_blocks_may_have_any_size(plain: bytes, block: int) -> None:
 
 
 def test_snappy_with_its_version_the_wrong_way_round_is_read() -> None:
-    """As some brokers write it."""
+    """Some brokers write it so."""
     packed = bytearray(kafka.codec.snappy_encode(TEXT))
     packed[8:16] = struct.pack("<ii", 1, 1)
     assert decompress(SNAPPY, packed, ENOUGH) == TEXT
@@ -117,7 +117,7 @@ def test_every_kind_of_lz4_frame_is_read(linked: bool, block: int, checked: bool
 
 
 def test_zstd_without_its_size_is_read() -> None:
-    """As Java streams it."""
+    """Java's streams write it so."""
     packer = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     assert decompress(ZSTD, packer.compress(TEXT) + packer.flush(), ENOUGH) == TEXT
 
@@ -129,23 +129,23 @@ def test_every_kind_of_gzip_is_read(packed: bytes) -> None:
 
 @every_codec
 def test_what_follows_the_first_stream_is_not_lost(codec: int) -> None:
-    """gzip data stopped at the end of its first member."""
+    """gzip data may have several members."""
     first, second = ENCODE[codec](TEXT[:1000]), ENCODE[codec](TEXT[1000:])
     try:
         found = decompress(codec, first + second, ENOUGH)
     except BadCompression:
-        assert codec == SNAPPY  # which has no streams
+        assert codec == SNAPPY  # has no streams
     else:
         assert found == TEXT
 
 
-# -- data that lies
+# -- damaged data
 
 
 @every_codec
 @given(plain=texts, data=st.data())
 def test_data_that_was_cut_short_is_refused(codec: int, plain: bytes, data: st.DataObject) -> None:
-    """Or, for codecs that mark no end, shows only whole blocks."""
+    """Snappy marks no end: only its whole blocks are read then."""
     packed = bytes(compress(codec, plain))
     kept = data.draw(st.integers(0, len(packed) - 1))
     try:
@@ -199,7 +199,7 @@ ALLOWED = MB
 
 
 def _bombs() -> dict[str, tuple[int, bytes]]:
-    """64 MB of zeros, each codec's way; and what only claims to be large."""
+    """Return 64 MB of zeros compressed by each codec, and data that only claims to be large."""
     zeros = bytes(BOMB)
     block = snappy.compress(bytes(32 * KB))
     xerial = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(block)) + block) * (BOMB // (32 * KB))
@@ -236,7 +236,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(bombs: dict[str, tuple[int
         with pytest.raises(BadCompression):
             decompress(codec, packed, ALLOWED)
 
-    # Room for blocks of 4 MB, and for what has been allocated by then.
+    # There is room for blocks of 4 MB, and for parts that were decompressed before.
     assert growth(run) < 24 * MB
 
 
@@ -244,23 +244,23 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(bombs: dict[str, tuple[int
 
 
 @given(texts)
-def test_frames_of_early_clients_are_mended(plain: bytes) -> None:
+def test_the_checksum_of_early_clients_is_fixed(plain: bytes) -> None:
     broken = kafka.codec.lz4_encode_old_kafka(plain)
-    mended = bytes(mended_lz4(broken))
-    assert kafka.codec.lz4_decode(mended) == plain
-    assert decompress(LZ4, mended, ENOUGH) == plain
-    assert (mended[:6], mended[7:]) == (broken[:6], broken[7:])
+    fixed = bytes(fix_lz4_header_checksum(broken))
+    assert kafka.codec.lz4_decode(fixed) == plain
+    assert decompress(LZ4, fixed, ENOUGH) == plain
+    assert (fixed[:6], fixed[7:]) == (broken[:6], broken[7:])
 
 
 @given(texts, st.booleans())
-def test_a_sound_frame_needs_no_mending(plain: bytes, with_size: bool) -> None:
+def test_a_sound_frame_is_not_changed(plain: bytes, with_size: bool) -> None:
     sound = kafka.codec.lz4.compress(plain, store_size=with_size)
-    assert bytes(mended_lz4(sound)) == sound
+    assert bytes(fix_lz4_header_checksum(sound)) == sound
 
 
 @given(st.binary(max_size=20))
-def test_mending_what_is_no_frame_does_no_harm(garbage: bytes) -> None:
-    assert len(mended_lz4(garbage)) == len(garbage)
+def test_fixing_what_is_no_frame_does_no_harm(garbage: bytes) -> None:
+    assert len(fix_lz4_header_checksum(garbage)) == len(garbage)
 
 
 @given(st.binary(max_size=15))

@@ -1,4 +1,4 @@
-"""Batches that are not what they claim, but match their CRC: they are refused as corrupt, or read as something; no more."""
+"""Damaged batches whose CRC matches are refused as corrupt or read as something, and do no other harm."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.record.util import decode_varint
 
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.arrow import to_table
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import pack, unpack
 from mirrormaker.wire.records.compression import compress
-from tests.support.memory import growth
-from tests.support.strategies import (
+from tests.support.batches import (
+    CODECS,
     GZIP,
     HEADER,
     LZ4,
     NONE,
+    NOW,
     SNAPPY,
     ZSTD,
     Record,
     Written,
-    batches,
-    look_alikes,
     stamp_crc,
     write_batch,
-)  # fmt: skip
+)
+from tests.support.memory import growth
+from tests.support.strategies import batches, look_alikes
 
-CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
-NOW = 1_700_000_000_000
 MB = 1 << 20
-# Where numbers stand in a batch's header, all but those of its producer.
+# The places and types of numbers in a batch's header, without those of its producer.
 BASE_OFFSET, LENGTH, ATTRIBUTES, LAST_DELTA, FIRST_TIME, MAX_TIME, COUNT = (
     (0, ">q"), (8, ">i"), (21, ">h"), (23, ">i"), (27, ">q"), (35, ">q"), (57, ">i"),
 )  # fmt: skip
-# Numbers that are larger than they should be, or do not end.
+# Varints that are larger than they should be, or do not end.
 LONG = [
     b"\xff" * 9 + b"\x01",
     b"\xfe" + b"\xff" * 8 + b"\x01",
@@ -50,7 +50,7 @@ LONG = [
 
 
 def outcome(data: bytes | bytearray) -> str:
-    """What becomes of fetched bytes on their whole way; anything but CorruptBatch comes out."""
+    """Take fetched bytes through all steps of the records lane. Any error but CorruptBatch comes out."""
     try:
         for run in split(memoryview(data)):
             if isinstance(run, Batches):
@@ -67,7 +67,7 @@ def outcome(data: bytes | bytearray) -> str:
 
 
 def repacked(payload: bytes, codec: int, count: int) -> bytes:
-    """A batch of this many records around anything, with all that must match."""
+    """Return a batch around any payload, with matching length and CRC."""
     packed = bytes(compress(codec, payload)) if codec != NONE else payload
     data = bytearray(write_batch([Record(NOW, None, None)]).data[:HEADER] + packed)
     put(data, LENGTH, len(data) - 12)
@@ -129,7 +129,7 @@ def test_records_of_anything_at_all(codec: int, payload: bytes, count: int) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_records_damaged_in_many_ways_before_they_were_compressed(seed: int) -> None:
-    """More of it than Hypothesis has time for: numbers too large, bytes gone, doubled, or others."""
+    """More cases than Hypothesis has time for: numbers too large, bytes lost, doubled or replaced."""
     luck = random.Random(seed)
     seen: Counter[str] = Counter()
     clean = [write_batch(log).data[HEADER:] for log in _logs(luck)]
@@ -156,22 +156,16 @@ def _logs(luck: random.Random) -> list[list[Record]]:
 
 
 def _count(payload: bytes | bytearray) -> int:
-    """How many records there are, as the undamaged data says."""
-    found, at = 0, 0
+    """Return the number of records in undamaged data."""
+    count, at = 0, 0
     while at < len(payload):
-        size = shift = 0
-        while True:
-            byte = payload[at]
-            size |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if byte < 0x80:
-                break
-        at += size >> 1
-        found += 1
-    return found
+        size, at = decode_varint(payload, at)
+        at += size
+        count += 1
+    return count
 
 
-# -- certain lies
+# -- wrong numbers
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -187,7 +181,8 @@ def test_a_wrong_number_of_records_is_refused(codec: int, size: int, claim: int 
     if count == size:
         assert len(unpack(batch)) == size
         return
-    for _ in range(2):  # a second look at the header did not see what the first had refused
+    # The header is kept after the first time: it must be refused the second time too.
+    for _ in range(2):
         with pytest.raises(CorruptBatch):
             unpack(batch)
 
@@ -195,12 +190,12 @@ def test_a_wrong_number_of_records_is_refused(codec: int, size: int, claim: int 
 def test_offsets_that_count_backwards_are_refused() -> None:
     rows = [Record(NOW, None, b"v")] * 3
     for deltas in ([0, 2, 1], [0, 1, 1], [-1, 0, 1]):
-        with pytest.raises(CorruptBatch, match="count backwards"):
+        with pytest.raises(CorruptBatch, match="do not increase"):
             unpack(only(write_batch(rows, deltas=deltas).data))
     overlapping = write_batch(rows, base_offset=10).data + write_batch(rows, base_offset=12).data
     (both,) = split(memoryview(overlapping))
     assert isinstance(both, Batches)
-    with pytest.raises(CorruptBatch, match="count backwards"):
+    with pytest.raises(CorruptBatch, match="do not increase"):
         unpack(both)
 
 
@@ -209,9 +204,9 @@ def test_a_header_that_counts_backwards_is_refused_each_time() -> None:
     put(data, LAST_DELTA, -1)
     stamp_crc(data)
     batch = only(data)
-    for look in (batch.check, lambda: batch.headers, lambda: unpack(batch)):
-        with pytest.raises(CorruptBatch, match=r"offset 7 .*counts backwards"):
-            look()
+    for check in (batch.check, lambda: batch.headers, lambda: unpack(batch)):
+        with pytest.raises(CorruptBatch, match=r"offset 7 has a negative record count"):
+            check()
 
 
 def test_one_damaged_batch_among_many_is_named_by_its_offset() -> None:
@@ -229,9 +224,9 @@ def test_a_codec_that_does_not_exist_is_named(attributes: int) -> None:
         unpack(only(write_batch([Record(NOW, None, b"v")], attributes=attributes).data))
 
 
-# -- not at any price
+# -- memory and time
 
-A_RECORD = b"\x0c\0\0\0\x01\x01\0"  # the smallest
+SMALLEST_RECORD = b"\x0c\0\0\0\x01\x01\0"
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -241,16 +236,16 @@ A_RECORD = b"\x0c\0\0\0\x01\x01\0"  # the smallest
         (bytes(MB), 2**31 - 1),
         (bytes(MB), MB),
         (bytes(MB), MB // 7),
-        (A_RECORD * (MB // 7), MB // 7),
+        (SMALLEST_RECORD * (MB // 7), MB // 7),
         (b"\x80" * MB, MB // 7),
         (b"\x80\x80\x80\x80\x01\0\0" * (MB // 7), MB // 7),
         (b"\xfe\xff\xff\xff\x0f\0\0" * (MB // 7), MB // 7),
-        # One record, whose last field is a number of headers that would just have room.
+        # One record, whose last field is a number of headers for which there would just be room.
         (b"\xfe\xff\x7f\0\0\0\x01\x01\xea\xff\x7f" + bytes(MB - 12), 1),
     ],
 )
 def test_a_lie_costs_neither_memory_nor_time(codec: int, payload: bytes, count: int) -> None:
-    """In multiples of what is there; 1 MB of a batch's records take 12 MB as columns if they are the smallest, and took 74."""
+    """1 MB of the smallest records takes 12 MB as columns."""
     data = repacked(payload, codec, count)
     began = time.monotonic()
     assert growth(lambda: outcome(data)) < 32 * MB

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1, with kafka-python as the witness."""
+"""Message formats 0 and 1, compared with kafka-python."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.legacy import last_offset, older, unpack
-from tests.support.memory import growth
-from tests.support.strategies import (
+from mirrormaker.wire.records.legacy import last_offset, to_message_set, unpack
+from tests.support.batches import (
     GZIP,
     LOG_APPEND_TIME,
     LZ4,
     NONE,
+    NOW,
     SNAPPY,
     Record,
-    payloads,
     read_log,
-    timestamps,
+    rows,
     write_batch,
 )
-from tests.unit.wire.records.test_columns import rows
+from tests.support.memory import growth
+from tests.support.strategies import payloads, timestamps
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4]
 LIMIT = 64 << 20
-NOW = 1_700_000_000_000
 FILLING = b"value" * 100
 
 plain_records = st.builds(Record, timestamps, payloads, payloads, st.just(()))
@@ -46,10 +45,10 @@ codecs = st.sampled_from(CODECS)
 def write(
     log: Sequence[Record], magic: int, codec: int = NONE, base_offset: int = 0, append_time: int | None = None
 ) -> bytes:
-    """A set of messages as it stands in a broker's log: the wrapper has the last offset, and maybe its own time."""
+    """Write a message set as it stands in a broker's log: a wrapper has the last offset, and maybe the broker's time."""
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 30)
     for number, record in enumerate(log):
-        # Inside of a wrapper, format 1 counts from 0; all others are as they stand in the log.
+        # Inside of a wrapper of format 1 the offsets count from 0; all others are offsets in the log.
         relative = magic == 1 and codec != NONE
         builder.append(number if relative else base_offset + number, record.timestamp, record.key, record.value)
     data = bytearray(builder.build())
@@ -63,18 +62,21 @@ def write(
 
 
 def stamp_crc(message: bytearray) -> None:
+    """Set the CRC that matches the message."""
     struct.pack_into(">I", message, 12, zlib.crc32(message[16:]))
 
 
 def read(data: bytes) -> list[tuple[int, Record]]:
+    """Return the offsets and records in a message set."""
     return [row for part in unpack(memoryview(data), LIMIT) for row in rows(part)]
 
 
 def old_runs(data: bytes) -> list[memoryview]:
+    """Return the message sets in a log of any formats."""
     return [run for run in split(memoryview(data)) if isinstance(run, memoryview)]
 
 
-# -- what is read
+# -- reading
 
 
 @given(st.lists(plain_records, min_size=1, max_size=6), formats, codecs, st.integers(0, 1 << 60))
@@ -148,7 +150,7 @@ def test_early_lz4_with_its_wrong_checksum_is_read() -> None:
 
 
 def rows_of_wrapper(data: bytes) -> list[tuple[int, Record]]:
-    """The wrapper as if it were a plain message."""
+    """Read a wrapper as if it were a plain message."""
     plain = bytearray(data)
     plain[17] = 0
     stamp_crc(plain)
@@ -192,7 +194,8 @@ def test_a_log_of_every_format_is_split_where_the_format_changes(
             found += run.data[run.bounds[0] : run.bounds[-1]]
         else:
             found += run
-    assert found.startswith(whole)  # and of plain messages that were cut off, the whole ones
+    # Of the set that was cut off, the messages that are whole may follow.
+    assert found.startswith(whole)
     assert read_log(found)[: len(log) * len(parts)] == read_log(whole)
     kinds = [isinstance(run, Batches) for run in runs]
     assert all(one != other for one, other in itertools.pairwise(kinds))
@@ -260,6 +263,7 @@ def test_garbage_is_refused_and_nothing_else_happens(garbage: bytes) -> None:
 
 
 def refuse_or_answer(data: bytes) -> None:
+    """Read anything; no other error than CorruptBatch may come out."""
     try:
         for run in old_runs(data):
             read(bytes(run))
@@ -268,7 +272,7 @@ def refuse_or_answer(data: bytes) -> None:
 
 
 def wrapped(inner: bytes, magic: int, codec: int, offset: int = 9) -> bytes:
-    """A wrapper around anything."""
+    """Wrap any bytes into a compressed message."""
     encode = {
         GZIP: kafka.codec.gzip_encode,
         SNAPPY: kafka.codec.snappy_encode,
@@ -281,7 +285,7 @@ def wrapped(inner: bytes, magic: int, codec: int, offset: int = 9) -> bytes:
 
 
 def test_a_wrapper_that_claims_offsets_beyond_all_numbers_is_no_disaster() -> None:
-    """The difference of the two did not fit into 64 bits."""
+    """The difference of the two offsets does not fit into 64 bits."""
     inner = bytearray(write([Record(NOW, None, b"v")], 1))
     struct.pack_into(">q", inner, 0, -5)
     refuse_or_answer(wrapped(bytes(inner), 1, GZIP, offset=2**63 - 1))
@@ -330,15 +334,15 @@ def test_a_bomb_in_a_wrapper_is_refused_before_it_fills_the_memory(magic: int, c
 @given(st.lists(plain_records, min_size=1, max_size=20), formats, codecs)
 def test_a_batch_for_an_old_broker_holds_the_same_records(log: list[Record], magic: int, codec: int) -> None:
     batch = Batch(memoryview(write_batch(log, codec=codec).data))
-    found = list(_one_by_one(older(batch, magic)))
+    found = list(_one_by_one(to_message_set(batch, magic)))
     assert [(row.key, row.value) for row in found] == [(record.key, record.value) for record in log]
     if magic == 1:
         assert [row.timestamp for row in found] == [record.timestamp for record in log]
-    assert [offset for offset, _ in read(older(batch, magic))] == list(range(len(log)))
+    assert [offset for offset, _ in read(to_message_set(batch, magic))] == list(range(len(log)))
 
 
 def _one_by_one(data: bytes) -> Iterator[Any]:
-    """To kafka-python each message that is not compressed is a batch of its own."""
+    """Yield kafka-python's records. For it each message that is not compressed is a batch of its own."""
     messages = MemoryRecords(data)
     while messages.has_next():
         yield from messages.next_batch()

@@ -1,4 +1,4 @@
-"""Java's partitioner, with kafka-python and Kafka's own tests as witnesses; and where records without a key go."""
+"""Partitions by key, compared with kafka-python and Kafka's own tests; and partitions of records without a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
 from mirrormaker.wire.records.arrow import slices
-from mirrormaker.wire.records.murmur2 import murmur2, partitions, spread
+from mirrormaker.wire.records.murmur2 import murmur2, partitions, partitions_without_key
 from mirrormaker.wire.records.varints import Data, Ints
 
 # From UtilsTest in Kafka's own tests.
@@ -27,7 +27,7 @@ NOISE = random.Random(7).randbytes(1 << 20)
 
 
 def columns(keys: list[bytes], around: bytes = b"") -> tuple[Data, Ints, Ints]:
-    """Keys one after the other, with other bytes between them."""
+    """Put keys one after the other, with other bytes between them; return the bytes, and where the keys lie."""
     sizes = np.array([len(key) for key in keys], np.int64)
     starts = np.cumsum(sizes + len(around)) - sizes
     data = np.frombuffer(b"".join(around + key for key in keys), np.uint8)
@@ -75,9 +75,9 @@ COUNTS = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 50, 64, 100, 1000]
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 10])
 def test_records_without_a_key_are_spread_evenly(count: int, distance: int) -> None:
-    """Also where transactions leave holes between them, and soon: no partition waits long for its share."""
+    """Also if transactions leave holes between the offsets, and already over few records."""
     for source, start in ((0, 0), (1, 0), (17, 10**12), (999, 2**62)):
-        chosen = spread(source, start + distance * np.arange(200 * count, dtype=np.int64), count)
+        chosen = partitions_without_key(source, start + distance * np.arange(200 * count, dtype=np.int64), count)
         shares = np.bincount(chosen, minlength=count)
         assert len(shares) == count
         assert shares.min() > 180
@@ -86,9 +86,8 @@ def test_records_without_a_key_are_spread_evenly(count: int, distance: int) -> N
 
 @pytest.mark.parametrize("count", [count for count in COUNTS if count > 2])
 def test_neighbours_go_to_different_partitions(count: int) -> None:
-    """Half of them went to the same one of three, and a quarter to the same one of four."""
     for source in (0, 3, 500):
-        chosen = spread(source, np.arange(10_000, dtype=np.int64) + 10**9, count)
+        chosen = partitions_without_key(source, np.arange(10_000, dtype=np.int64) + 10**9, count)
         assert (np.diff(chosen) != 0).all()
         if count > 4:
             assert (chosen[2:] != chosen[:-2]).all()
@@ -96,19 +95,32 @@ def test_neighbours_go_to_different_partitions(count: int) -> None:
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=30), st.integers(1, 10_000))
 def test_a_record_always_goes_to_the_same_partition(source: int, offsets: list[int], count: int) -> None:
-    """Whoever sends it, again or for the first time, and whatever else goes along."""
-    together = spread(source, np.array(offsets, np.int64), count)
+    """Whoever sends it, for the first time or again, and whichever other records are sent with it."""
+    together = partitions_without_key(source, np.array(offsets, np.int64), count)
     assert together.dtype == np.int64
     assert together.min() >= 0
     assert together.max() < count
-    assert [spread(source, np.array([offset], np.int64), count).item() for offset in offsets] == together.tolist()
+    assert [
+        partitions_without_key(source, np.array([offset], np.int64), count).item() for offset in offsets
+    ] == together.tolist()
 
 
 def test_the_choice_is_written_in_stone() -> None:
-    """If it changed, records that are sent again would go to another partition: twice."""
-    assert spread(3, np.arange(1000, 1010, dtype=np.int64), 7).tolist() == [6, 3, 1, 5, 2, 6, 4, 1, 5, 3]
+    """If the choice changed, a record that is sent again would be in two partitions."""
+    assert partitions_without_key(3, np.arange(1000, 1010, dtype=np.int64), 7).tolist() == [
+        6,
+        3,
+        1,
+        5,
+        2,
+        6,
+        4,
+        1,
+        5,
+        3,
+    ]
 
 
 def test_source_partitions_do_not_all_begin_with_the_same_target() -> None:
-    first = [spread(source, np.zeros(1, np.int64), 10).item() for source in range(100)]
+    first = [partitions_without_key(source, np.zeros(1, np.int64), 10).item() for source in range(100)]
     assert np.bincount(first, minlength=10).min() > 5

@@ -20,11 +20,11 @@ from mirrormaker.embedded.certificates import Authority, Identity
 from mirrormaker.errors import AuthenticationFailed, SettingError, TlsFailed
 from mirrormaker.settings.clients import TargetSettings, target_settings
 from mirrormaker.settings.properties import read
-from mirrormaker.wire.auth.keystores import encrypted, pem, secret
+from mirrormaker.wire.auth.keystores import encrypt_private_key, load_private_key, to_pem
 from mirrormaker.wire.credentials import Tls
 from mirrormaker.wire.transport.connection import Connection
-from mirrormaker.wire.transport.tls import context, openssl_name
-from tests.support.wire_peer import Talk, echo, hear, run
+from mirrormaker.wire.transport.tls import openssl_name, ssl_context
+from tests.support.peer import Talk, echo, hear, run
 
 RECORD = 16 * 1024
 
@@ -39,11 +39,11 @@ class Made:
 
     @property
     def with_certificate(self) -> Tls:
-        own = secret(self.client.pem.read_bytes(), "")
+        own = load_private_key(self.client.pem.read_bytes(), "")
         return replace(
             self.tls,
-            chain=pem("CERTIFICATE", own.chain),
-            key=encrypted(own.key, "x"),
+            chain=to_pem("CERTIFICATE", own.chain),
+            key=encrypt_private_key(own.key, "x"),
             password="x",
             subject="CN=client",
         )
@@ -137,14 +137,14 @@ def test_who_hangs_up_without_a_word_may_want_a_certificate(made: Made) -> None:
 
 def test_nothing_of_a_key_stays_on_disk(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    context(replace(made.with_certificate, subject="not made before"))
+    ssl_context(replace(made.with_certificate, subject="not made before"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_key_of_another_certificate_is_refused(made: Made) -> None:
-    other = secret(made.server.pem.read_bytes(), "")
+    other = load_private_key(made.server.pem.read_bytes(), "")
     with pytest.raises(TlsFailed, match="key values mismatch"):
-        context(replace(made.with_certificate, chain=pem("CERTIFICATE", other.chain)))
+        ssl_context(replace(made.with_certificate, chain=to_pem("CERTIFICATE", other.chain)))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_key_of_another_certificate_is_refused(made: Made) -> None:
 )
 def test_a_cipher_suite_has_another_name_here(java: str, ours: str) -> None:
     assert openssl_name(java) == ours
-    found = context(Tls(trust="", ciphers=(java,), protocols=("TLSv1.2", "TLSv1.3")))
+    found = ssl_context(Tls(trust="", ciphers=(java,), protocols=("TLSv1.2", "TLSv1.3")))
     assert [c["name"] for c in found.get_ciphers() if c["protocol"] != "TLSv1.3"] == [ours]
     assert found.maximum_version == ssl.TLSVersion.TLSv1_2, "Java would not choose TLS 1.3 without a suite for it"
 

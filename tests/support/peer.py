@@ -1,4 +1,4 @@
-"""A connection to a peer on this machine that behaves as a test wants."""
+"""A peer for one connection of ours: a server in the same process that does whatever a test wants."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Talk = Callable[[Reader, Writer], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 256 << 20) -> AsyncIterator[Connection]:
-    """Open a connection to a peer that behaves as `talk` does."""
+async def serving(talk: Talk) -> AsyncIterator[int]:
+    """Listen on a free port, and run `talk` for each connection."""
 
     async def serve(reader: Reader, writer: Writer) -> None:
         try:
@@ -28,10 +28,15 @@ async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 
                 await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    connection = Connection(
-        "127.0.0.1", server.sockets[0].getsockname()[1], client_id="us", lease=lease, max_frame=max_frame
-    )
     async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 256 << 20) -> AsyncIterator[Connection]:
+    """Open a connection to a peer that runs `talk`."""
+    async with serving(talk) as port:
+        connection = Connection("127.0.0.1", port, client_id="us", lease=lease, max_frame=max_frame)
         await connection.open(5)
         try:
             yield connection
@@ -41,7 +46,7 @@ async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 
 
 
 async def hear(reader: Reader) -> bytes:
-    """Return the next request, without its length."""
+    """Read one request, without its length."""
     size = struct.unpack(">i", await reader.readexactly(4))[0]
     return await reader.readexactly(size)
 
@@ -53,12 +58,12 @@ def correlation_of(request: bytes) -> int:
 
 
 def frame(correlation: int, body: bytes) -> bytes:
-    """Return an answer with its length and correlation id."""
+    """Return an answer as it goes over the wire."""
     return struct.pack(">ii", len(body) + 4, correlation) + body
 
 
 async def echo(reader: Reader, writer: Writer) -> None:
-    """Answer each request with its own body, which follows the client id."""
+    """Answer each request with its own body, which follows the client id `us`."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             request = await hear(reader)
@@ -72,7 +77,7 @@ async def silence(reader: Reader, writer: Writer) -> None:
 
 
 def run(test: Awaitable[Any], within: float = 20) -> None:
-    """Run a test to its end, for at most `within` seconds."""
+    """Run a test on an event loop of its own, for at most so many seconds."""
 
     async def whole() -> None:
         await asyncio.wait_for(test, within)

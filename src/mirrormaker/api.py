@@ -1,0 +1,266 @@
+"""The public functions and classes: `import mirrormaker` offers them by name.
+
+Importing this module loads neither PySpark nor the engine; each call imports what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import datetime
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.verification.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mirrormaker.console.log_display import LogDisplay
+    from mirrormaker.driver.process import MirrorDriver
+    from mirrormaker.settings.clients import SourceSettings, TargetSettings
+    from mirrormaker.settings.options import RunOptions
+
+# A property file's path, or its content.
+Settings = str | PathLike[str] | Mapping[str, str]
+Time = int | datetime  # milliseconds since 1970, or the same as Python has it
+MessageHandler = Callable[[Any], Any]
+
+_ANSWER_WITHIN = 10.0  # seconds for the mirror's thread to answer a question
+
+
+@dataclass(frozen=True)
+class MirrorStatus:
+    """A mirror at one moment."""
+
+    running: bool
+    records: int
+    bytes: int
+    lag: int
+    partitions: int
+    flowing: int
+    waiting: int
+    stopped: int
+    exit_code: int | None = None
+
+    @property
+    def caught_up(self) -> bool:
+        """True if every partition flows and nothing is left to copy, as far as the mirror knows."""
+        return self.partitions > 0 and self.flowing == self.partitions and self.lag == 0
+
+
+class Mirror:
+    """A running mirror. Use it as a context manager: leaving the block stops the mirror in good order."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        sources: list[SourceSettings],
+        target: TargetSettings,
+        spark: SparkSession | None,
+    ) -> None:
+        """Start mirroring in a thread of its own. Call `mirrormaker.mirror` instead."""
+        self._configuration = (options, sources, target, spark)
+        self._driver: MirrorDriver | None = None
+        self._display: LogDisplay | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: Future[int] = Future()
+        self._started = threading.Event()
+        self._last: MirrorStatus | None = None
+        self._thread = threading.Thread(target=self._run, name="mirrormaker", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        """True until the mirror has ended."""
+        return not self._ended.done()
+
+    def status(self) -> MirrorStatus:
+        """Return the mirror's totals now, or those at its end."""
+        if self._last is None and self._loop is not None and self.running:
+            asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
+            try:
+                return asked.result(_ANSWER_WITHIN)
+            except (TimeoutError, asyncio.CancelledError):
+                pass  # it ends just now
+        return self._last or MirrorStatus(self.running, 0, 0, 0, 0, 0, 0, 0)
+
+    def wait(self, timeout: float | None = None) -> MirrorStatus:
+        """Wait until the mirror has ended, and return its last status. Raise its error, or TimeoutError."""
+        try:
+            code = self._ended.result(timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"the mirror still runs after {timeout:g} s") from error
+        if code != 0:
+            reasons = self._display.complaints if self._display is not None else []
+            raise MirrorError("; ".join(reasons) or f"the mirror ended with exit code {code}")
+        return self.status()
+
+    def stop(self) -> None:
+        """End the mirror in good order, and wait for it: answers in, positions committed, group left."""
+        loop, driver = self._loop, self._driver
+        if loop is not None and driver is not None and self.running:
+            loop.call_soon_threadsafe(driver.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            code = asyncio.run(self._mirror())
+        except BaseException as error:
+            self._started.set()
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(code)
+
+    async def _mirror(self) -> int:
+        from mirrormaker.console.log_display import LogDisplay
+        from mirrormaker.driver.process import MirrorDriver
+
+        options, sources, target, spark = self._configuration
+        self._loop = asyncio.get_running_loop()
+        self._display = LogDisplay()
+        self._driver = MirrorDriver(options, sources, target, display=self._display, spark=spark)
+        self._started.set()
+        try:
+            return await self._driver.run(handle_signals=False)
+        finally:
+            self._last = replace(self._status_now(), running=False)
+
+    async def _ask(self) -> MirrorStatus:
+        return self._status_now()
+
+    def _status_now(self) -> MirrorStatus:
+        assert self._driver is not None
+        totals = self._driver.totals()
+        return MirrorStatus(
+            True,
+            totals.records,
+            totals.bytes,
+            totals.lag,
+            totals.partitions,
+            totals.flowing,
+            totals.waiting,
+            totals.stopped,
+        )
+
+
+def mirror(
+    source: Settings | Sequence[Settings],
+    target: Settings,
+    topics: str | Sequence[str],
+    *,
+    spark: SparkSession | None = None,
+    streams: int = 2,
+    until_caught_up: bool = False,
+    handler: str | MessageHandler | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Mirror:
+    """Start to mirror topics from one or several sources to the target, and return at once.
+
+    `source` and `target` are settings as in `--consumer.config` and `--producer.config`: a file's path, or a mapping. `topics` is a
+    regular expression, or a list of names. With `spark` the streams run in that session, which is neither configured nor stopped;
+    otherwise Spark is started, and ended with the mirror. With `until_caught_up` the mirror ends when everything is copied that
+    was there at its start. `handler` is a message handler: a function, or `"package.module:name"`. `options` are further options of
+    `mirrormaker run` by their names: `{"abort.on.send.failure": "false"}`.
+    """
+    run_options, sources, target_settings = _run_settings(
+        source, target, topics, streams, until_caught_up, handler, options or {}
+    )
+    return Mirror(run_options, sources, target_settings, spark)
+
+
+def verify(
+    source: Settings | Sequence[Settings],
+    target: Settings,
+    topics: str | Sequence[str],
+    *,
+    spark: SparkSession | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> Verdict:
+    """Compare source and target by content, as a Spark job; a mirror may run meanwhile.
+
+    Arguments are those of `mirror`; `since` and `until` limit the comparison to records of that time.
+    """
+    from mirrormaker.verification.command import verify_settings
+
+    return verify_settings(_many(source), target, _pattern(topics), spark=spark, since=since, until=until)
+
+
+def read(
+    spark: SparkSession,
+    settings: Settings,
+    topics: str | Sequence[str],
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> DataFrame:
+    """Return the records that topics hold now as a DataFrame.
+
+    Columns: topic, partition, offset, timestamp, key, value, headers and producer_id. `settings` are those of either cluster: a
+    file's path, or a mapping. This call fixes the range of offsets, so the DataFrame shows the same records however often it is
+    used, unless retention removes some. `isolation.level=read_committed` leaves out aborted transactions.
+    """
+    from mirrormaker.reading import read
+
+    return read(spark, settings, topics, since=since, until=until)
+
+
+def _run_settings(
+    source: Settings | Sequence[Settings],
+    target: Settings,
+    topics: str | Sequence[str],
+    streams: int,
+    until_caught_up: bool,
+    handler: str | MessageHandler | None,
+    more: Mapping[str, str],
+) -> tuple[RunOptions, list[SourceSettings], TargetSettings]:
+    """Turn the arguments of `mirror` into those that the driver takes, through the same checks as the command line."""
+    from mirrormaker.settings import options as run_options
+    from mirrormaker.settings import properties
+    from mirrormaker.settings.clients import source_settings, target_settings
+    from mirrormaker.settings.consistency import settle
+
+    words = ["--consumer.config", "source", "--producer.config", "target", "--include", _pattern(topics)]
+    words += ["--num.streams", str(streams)]
+    if until_caught_up:
+        words.append("--exit.when.caught.up")
+    if isinstance(handler, str):
+        words += ["--message.handler", handler]
+    for name, value in more.items():
+        words += [f"--{name.removeprefix('--')}", value]
+    parser = run_options.Parser(prog="mirrormaker.mirror", allow_abbrev=False)
+    run_options.add_options(parser)
+    checked = run_options.parse(parser, words)
+    if handler is not None and not isinstance(handler, str):
+        if not callable(handler):
+            raise SettingError(f"handler={handler!r}: this must be a function or package.module:name")
+        name = f"{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
+        checked = replace(checked, message_handler=(name, None), handler_object=handler)
+    sources = [source_settings(properties.load(each, "source"), checked.login_files) for each in _many(source)]
+    producer = target_settings(properties.load(target, "target"), checked.login_files)
+    return settle(checked, sources, producer)
+
+
+def _many(source: Settings | Sequence[Settings]) -> list[Settings]:
+    if isinstance(source, str | PathLike | Mapping):
+        return [source]
+    return list(source)
+
+
+def _pattern(topics: str | Sequence[str]) -> str:
+    return topics if isinstance(topics, str) else "|".join(topics)

@@ -1,0 +1,70 @@
+"""The consumer group protocol's payloads: a member's subscription, the leader's assignment, and what a generation gave us."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
+from mirrormaker.wire.client.groups import by_topic
+from mirrormaker.wire.protocol import messages
+from mirrormaker.wire.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one generation of the group has assigned to this member. A new generation replaces it as a whole."""
+
+    member_id: str = ""
+    number: int = -1
+    assigned: frozenset[Key] = field(default_factory=frozenset)
+    # The partitions that this member said it owns when it joined.
+    claimed: frozenset[Key] = field(default_factory=frozenset)
+    # True if the leader is a mirrormaker: a partition that was claimed and not assigned belongs to nobody until this member has let
+    # go of it and joined again.
+    two_rounds: bool = False
+    leader: str = ""
+
+    @property
+    def to_release(self) -> frozenset[Key]:
+        """The partitions that this member has to let go of before it joins again."""
+        return self.claimed - self.assigned if self.two_rounds else frozenset()
+
+
+def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams: int, generation: int) -> bytes:
+    """Return what this member tells the group's leader when it joins."""
+    entry = ConsumerProtocolSubscription.TopicPartition
+    return bytes(
+        ConsumerProtocolSubscription(
+            version=1,
+            topics=sorted(topics),
+            user_data=encode_user_data(streams, generation if claimed else -1),
+            owned_partitions=[entry(topic=t, partitions=ps) for t, ps in sorted(by_topic(claimed).items())],
+        ).encode()
+    )
+
+
+def decode_subscription(data: bytes) -> Member:
+    """Read what a member has told."""
+    subscription = messages.decode_subscription(data)
+    streams, generation = decode_user_data(bytes(subscription.user_data or b""))
+    held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
+    return Member(frozenset(subscription.topics), streams, held, generation)
+
+
+def encode_assignment(keys: Iterable[Key]) -> bytes:
+    """Return what the leader gives one member."""
+    kind = ConsumerProtocolAssignment
+    rows = [kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(by_topic(keys).items())]
+    return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN).encode())
+
+
+def decode_assignment(data: bytes) -> tuple[frozenset[Key], bool]:
+    """Return the assigned partitions, and whether a mirrormaker assigned them."""
+    assignment = messages.decode_assignment(data) if data else None
+    if assignment is None:
+        return frozenset(), False
+    keys = frozenset((t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
+    return keys, assignment.user_data == REJOIN

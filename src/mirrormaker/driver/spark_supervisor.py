@@ -1,0 +1,61 @@
+"""Spark as the driver needs it: a JVM to match topic names, a session to run streams, and another one when either has died."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mirrormaker.errors import SparkError
+from mirrormaker.events import event
+from mirrormaker.events.process_events import JvmDied, PackingLibraries
+from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
+from mirrormaker.spark.java_regex import java_matcher
+from mirrormaker.spark.jvm import first_line
+from mirrormaker.spark.session import Engine
+from mirrormaker.wire.transport.threads import run_in_thread
+
+
+class SparkSupervisor:
+    """Starts Spark once, and again after its JVM has died."""
+
+    def __init__(self, engine: Engine, filter: Filter, report: event.Report) -> None:
+        self._engine, self._filter, self._report = engine, filter, report
+        self._jvm: asyncio.Future[Any] | None = None
+        self._session: asyncio.Future[SparkSession] | None = None
+        self._matcher: Matcher | None = None
+
+    async def matcher(self) -> Matcher:
+        """Return Java's matcher for topic names, or Python's if the pattern is so plain that it makes no difference."""
+        if is_plain(self._filter.pattern):
+            return python_matcher(self._filter.pattern)
+        await self._ensure_jvm()
+        assert self._matcher is not None
+        return self._matcher
+
+    async def session(self) -> SparkSession:
+        """Return the running session; start one if there is none, or if its JVM has died."""
+        await self._ensure_jvm()
+        if self._session is None:
+            if self._engine.packs:
+                self._report(PackingLibraries())
+            self._session = run_in_thread(self._engine.start_session)
+        try:
+            return await asyncio.shield(self._session)
+        except Exception as error:
+            raise SparkError(f"Spark did not start: {first_line(error)} (its log: {self._engine.log})") from error
+
+    def end(self) -> None:
+        """End Spark."""
+        self._engine.end()
+
+    async def _ensure_jvm(self) -> None:
+        if self._jvm is None or (self._jvm.done() and not self._engine.is_alive):
+            if self._jvm is not None:
+                self._report(JvmDied())
+            self._session, self._matcher = None, None
+            self._jvm = run_in_thread(self._engine.start_jvm)
+        jvm = await asyncio.shield(self._jvm)
+        if self._matcher is None:
+            self._matcher = java_matcher(jvm, self._filter.pattern)

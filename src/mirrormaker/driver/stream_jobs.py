@@ -1,0 +1,64 @@
+"""The Spark jobs that run the streams of one flow; normally the first one lasts as long as the mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from mirrormaker.driver.scheduler import Scheduler
+from mirrormaker.events import event
+from mirrormaker.events.process_events import JobEnded
+from mirrormaker.model.position import Position
+from mirrormaker.spark import job
+from mirrormaker.spark.jvm import first_line
+from mirrormaker.wire.transport.threads import run_in_thread
+from mirrormaker.worker.stream_task import StreamTask
+
+_NUMBERS = itertools.count(1)  # of jobs, also across flows: a newer job's streams replace an older one's
+
+
+class StreamJobs:
+    """Starts a job, and another whenever one ends early."""
+
+    def __init__(
+        self,
+        spark: Callable[[], Awaitable[SparkSession]],
+        task: Callable[[], StreamTask],
+        scheduler: Scheduler,
+        report: event.Report,
+    ) -> None:
+        """`spark` returns the running session, or a new one if it has died; `task` describes the streams."""
+        self._spark, self._task, self._scheduler, self._report = spark, task, scheduler, report
+        self._running: asyncio.Future[pa.Table] | None = None
+
+    async def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Keep a job running until the flow stops."""
+        while not is_stopping():
+            spark = await self._spark()
+            task = replace(self._task(), job=next(_NUMBERS))
+            self._running = run_in_thread(partial(job.run, spark, task, self._shares()))
+            try:
+                await asyncio.shield(self._running)
+            except Exception as error:
+                if not is_stopping():
+                    self._report(JobEnded(first_line(error)))
+                    await asyncio.sleep(1)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the running job has ended, but not for longer than `seconds`."""
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=seconds)
+
+    def _shares(self) -> list[list[Position]]:
+        """Return the positions by stream."""
+        shares: list[list[Position]] = [[] for _ in range(self._scheduler.streams)]
+        for owned in self._scheduler:
+            if owned.stream is not None:
+                shares[owned.stream].append(owned.position)
+        return shares

@@ -1,0 +1,159 @@
+"""A stage for the tests of cursors: a stream whose target broker is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mirrormaker.model.numbers import Channel, LoggedBatch
+from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
+from mirrormaker.wire.protocol.produce import Appended
+from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.transport.connection import Answered, Part
+from mirrormaker.worker import resume as resume_module
+from mirrormaker.worker.buffer import Frame
+from mirrormaker.worker.cursor import Cursor
+from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.worker.outlet import RecordDigest
+from mirrormaker.worker.stream import Stream
+from mirrormaker.worker.stream_task import StreamTask
+from tests.support.answers import ProduceAnswer, encode_produce_answer
+from tests.support.batches import Record, write_batch
+
+US = Identity(7, 0)
+VERSION = 12  # the newest produce request that has topics by name
+START = Position(
+    topic="t",
+    partition=0,
+    offset=100,
+    leader_epoch=0,
+    topic_id="",
+    identity=US,
+    target_cluster="target",
+    target_topic_id="",
+    target_partitions=1,
+    cuts=(Cut(0, 20, 1000),),
+)
+NOW = int(time.time() * 1000)
+NOWHERE = Endpoint((("nowhere", 1),))
+TASK = StreamTask(
+    flow=0, job=0, control=("", 0), secret=b"", source=NOWHERE, target=NOWHERE, read_committed=False, acks=-1,
+    max_in_flight=5, connections=1, buffer_bytes=1 << 20, buffer_messages=None, max_request_bytes=1 << 20,
+    fetch_max_wait_ms=1, fetch_min_bytes=1, fetch_max_bytes=1, partition_fetch_bytes=1,
+    identity_expiration_ms=86_400_000, batch_bytes=1 << 19, linger=0, codec=None, partition_by=None, handler=None,
+)  # fmt: skip
+
+
+def batches(*counts: int, offset: int = 100) -> list[Batches | memoryview]:
+    """What a fetch brings."""
+    data = bytearray()
+    for count in counts:
+        data += write_batch([Record(NOW, None, b"value")] * count, base_offset=offset).data
+        offset += count
+    return list(split(memoryview(data)))
+
+
+class Wire:
+    """A connection to one target broker: keeps what was sent until the test answers it."""
+
+    def __init__(self) -> None:
+        self.is_open = self.can_write = True
+        self.versions = {0: (0, VERSION)}
+        self.on_drain: Callable[[], None] | None = None
+        self.waiting: list[tuple[Batch, Answered]] = []
+
+    def send(self, key: int, version: int, flexible: bool, parts: list[Part], answered: Answered) -> None:
+        (batch,) = (part for part in parts if isinstance(part, memoryview))
+        self.waiting.append((Batch(batch), answered))
+
+    def close(self, *, abort: bool = False) -> None:
+        self.is_open = False
+
+    def answer(self, error: int = 0, base_offset: int = -1) -> Batch:
+        batch, answered = self.waiting.pop(0)
+        body = encode_produce_answer(
+            VERSION, ProduceAnswer([("t", bytes(16), [Appended("", 0, error, base_offset, None)])], [], None, [])
+        )
+        answered(memoryview(body), None)
+        return batch
+
+    def numbers(self) -> list[int]:
+        return [batch.base_sequence for batch, _ in self.waiting]
+
+
+class Stage:
+    """A stream whose target is played by the test: which broker leads, what it answers, what its log shows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stream = Stream(TASK, 0, 0)
+        self.wires = {1: Wire(), 2: Wire()}
+        self.log: list[LoggedBatch] = []  # what reading the target's log shows of us
+        self.reads = 0
+        self.stream.target.brokers = {1: ("a", 1), 2: ("b", 1)}
+        self.lead(1)
+
+        async def connection(node: int, lane: str = "control") -> Wire:
+            return self.wires[node]
+
+        async def refresh(topics: object = None) -> None:
+            return None
+
+        async def read_back(
+            target: object, topic: str, channel: Channel, again: object = None
+        ) -> tuple[int, RecordDigest | None]:
+            self.reads += 1
+            return channel.resume([seen for seen in self.log if seen.last_offset >= channel.offset]), None
+
+        monkeypatch.setattr(self.stream.target, "connection", connection)
+        monkeypatch.setattr(self.stream.target, "refresh", refresh)
+        monkeypatch.setattr(self.stream, "fetch", lambda cursor: None)
+
+        async def read_last(target: object, topic: str, cut: Cut) -> RecordDigest | None:
+            return None
+
+        monkeypatch.setattr(resume_module, "read_back", read_back)
+        monkeypatch.setattr(resume_module, "read_last", read_last)
+
+    def lead(self, node: int, topic_id: bytes = bytes(16)) -> None:
+        self.stream.target.topics = {"t": Topic("t", topic_id, False, {0: Partition(node, 0, 1)})}
+
+    def take(self, position: Position = START, *, clean: bool = True) -> Cursor:
+        cursor = Cursor(self.stream, position, clean=clean)
+        self.stream.cursors[position.key] = cursor
+        self.run = asyncio.create_task(cursor.run())
+        return cursor
+
+    def fetched(self, cursor: Cursor, found: list[Batches | memoryview]) -> None:
+        frame = Frame(self.stream.buffer, 1)
+        cursor.accept(found, [], frame)
+        frame.drop(0)
+
+
+async def settle() -> None:
+    """Until everyone has done what can be done without us."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+Play = Callable[[Callable[[Stage], Awaitable[None]]], None]
+
+
+def fetcher_of(stream: Stream) -> Fetcher:
+    """Return a fetcher for source broker 1, made as the stream makes its own."""
+    return Fetcher(
+        1,
+        stream.source,
+        stream.work,
+        stream.buffer,
+        room_to_fetch=stream.room_to_fetch,
+        refresh=stream.refresh_source,
+    )
