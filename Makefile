@@ -1,16 +1,22 @@
 # Each target does all of its own set-up and is quick the second time.
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: demo test lint bench bench-quick faults clean setup java
+.PHONY: help setup java demo unit unit-all lint test dist bench bench-quick faults clean
+.PHONY: test-setup test-packages kerberos jars other-python
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make setup        what the program needs: Java, and Python packages in $(VENV)"
 	@echo "make demo         mirror between two real Kafka clusters on this machine, and compare both sides"
-	@echo "make test         lint, and run every test"
-	@echo "make lint         ruff and mypy --strict"
+	@echo "make unit         ruff and the unit tests (about a minute): after every change"
+	@echo "make unit-all     the unit tests on every Python from 3.11 to 3.13 that this machine has"
+	@echo "make lint         ruff, mypy --strict, and the imports between packages"
+	@echo "make test         lint, and every test (about 20 minutes on 2 cores); ARGS=... goes to pytest instead"
+	@echo "make dist         wheel and source distribution, into dist/"
 	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
 	@echo "make bench-quick  the same in about 5 minutes"
 	@echo "make faults       kill, freeze and restart mirrors and brokers under load, and count every record (about an hour)"
@@ -18,38 +24,69 @@ help:
 
 setup: java $(READY) $(ARCHIVE)
 
-# Spark needs Java 17 or newer; it is installed where that can be done without asking.
+# Spark needs Java 17 or newer.
 java:
-	@sh scripts/java.sh
+	@sh scripts/packages.sh $(VENV) java
 
-$(READY): pyproject.toml
+# The downloads of scripts/jars.sh need rich and nothing else, so they can begin before all other packages are installed.
+$(PYTHON):
 	@sh scripts/venv.sh $(VENV)
-	@touch $(READY)
+	@$(PIP) rich
 
-# Takes seconds off every start of Spark; where it cannot be made, everything works without it.
-$(ARCHIVE): $(READY)
-	@$(PYTHON) -m mirrormaker.spark.class_archive || echo "going on without it" >&2
-	@touch $(ARCHIVE)
+$(READY): pyproject.toml | $(PYTHON)
+	@echo "installing dependencies into $(VENV) (a minute or two, once)" >&2
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# An archive of Spark's classes takes seconds off every start of Spark. Everything works without it.
+$(ARCHIVE): $(READY) | java
+	@$(PYTHON) -m mirrormaker.spark.class_archive || echo "going on without an archive of Spark's classes" >&2
+	@touch $@
 
 demo: setup
 	$(PYTHON) -m mirrormaker.cli demo $(ARGS)
+
+# One unit test asks Java itself how it reads a properties file.
+unit: java $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/pytest tests/unit -n 2 -q $(ARGS)
+
+unit-all: java $(READY)
+	@sh scripts/pythons.sh $(VENV) all
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
 
-# What some tests need and are skipped without: a browser and promtool, a KDC. Kafka's jars come meanwhile.
-test: setup
-	@sh scripts/kafkas.sh $(VENV) & fetching=$$!; sh scripts/tools.sh $(VENV); sh scripts/kerberos.sh $(VENV); \
-	$(MAKE) --no-print-directory lint; linted=$$?; wait $$fetching; exit $$linted
-# Two at a time, file by file; then those that measure, which want the machine for themselves.
+# The steps of the set-up wait for the network, mostly, so they run at the same time as each other and as lint.
+test:
+	@$(MAKE) --no-print-directory -j 8 test-setup lint
 ifdef ARGS
 	$(VENV)/bin/pytest $(ARGS)
 else
-	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
-	$(VENV)/bin/pytest -m alone
+	@sh scripts/test.sh $(VENV)
 endif
+
+test-setup: $(ARCHIVE) test-packages kerberos jars other-python
+
+# After java: apt-get runs once at a time.
+test-packages: java
+	@sh scripts/packages.sh $(VENV) browser promtool kerberos
+
+kerberos: $(READY) test-packages
+	@sh scripts/kerberos.sh $(VENV)
+
+jars: | $(PYTHON)
+	@sh scripts/jars.sh $(VENV)
+
+# After $(READY), whose downloads it finds in pip's cache, and after the packages that gssapi is compiled with.
+other-python: $(READY) test-packages
+	@sh scripts/pythons.sh $(VENV) newest install
+
+dist: $(READY)
+	$(PYTHON) -m build
 
 bench: setup
 	$(PYTHON) -m bench $(ARGS)
@@ -61,5 +98,5 @@ faults: setup
 	$(PYTHON) -m faults $(ARGS)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

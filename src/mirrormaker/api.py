@@ -196,9 +196,9 @@ def verify(
 
     Arguments are those of `mirror`; `since` and `until` limit the comparison to records of that time.
     """
-    from mirrormaker.verification.command import verify_settings
+    from mirrormaker.verification.command import verify
 
-    return verify_settings(_many(source), target, _pattern(topics), spark=spark, since=since, until=until)
+    return verify(_many(source), target, whitelist=_pattern(topics), since=since, until=until, spark=spark)
 
 
 def read(

@@ -221,7 +221,7 @@ def test_offsets_of_a_topic_that_was_created_again_do_not_count(keepers: tuple[C
     cluster.create_topic("reborn", partitions=1)
     with ZooKeeper(str(cluster.zookeeper)) as zookeeper:
         zookeeper.commit_offsets("whoever", {("reborn", 0): 30, ("app_log", 0): 7})
-        assert zookeeper.offsets_of_today("whoever") == {("reborn", 0): 30, ("app_log", 0): 7}
+        assert zookeeper.current_offsets("whoever") == {("reborn", 0): 30, ("app_log", 0): 7}
         admin = KafkaAdminClient(bootstrap_servers=[cluster.bootstrap])
         admin.delete_topics(["reborn"])
         deadline = time.monotonic() + 20
@@ -231,7 +231,7 @@ def test_offsets_of_a_topic_that_was_created_again_do_not_count(keepers: tuple[C
         admin.close()
         cluster.create_topic("reborn", partitions=1)
         assert zookeeper.offsets("whoever") == {("reborn", 0): 30, ("app_log", 0): 7}
-        assert zookeeper.offsets_of_today("whoever") == {("app_log", 0): 7}
+        assert zookeeper.current_offsets("whoever") == {("app_log", 0): 7}
 
 
 @pytest.mark.parametrize(

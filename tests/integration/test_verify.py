@@ -1,4 +1,4 @@
-"""`mirrormaker verify` finds what was planted, and nothing else."""
+"""`mirrormaker verify` finds the differences that a test made, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from kafka.structs import OffsetAndMetadata
 from mirrormaker.embedded import Cluster
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.verification.hashing import contents
+from mirrormaker.verification.hashing import hash_records
 from mirrormaker.wire.records.columns import Records
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import read
 from tests.support.writing import AN_HOUR_AGO, Row, many, rows, write
 
-pytestmark = pytest.mark.timeout(
-    400
-)  # the first test waits for all topics to be written, and for one run over all of them
+# The first test waits until all topics are written, and for one comparison of all of them.
+pytestmark = pytest.mark.timeout(400)
 
 _SMALL = 5000  # records of a small topic's partition: several chunks
 _BIG = 500_000  # of each of four partitions
-_PRODUCER = 7700  # that the ledger names for the first partition
-_AT = 3210  # where something is planted
-_ENDS = (np.flatnonzero(contents(many(4 * _SMALL), True) & np.uint64(1023) == 0) + 1).tolist()  # of its chunks
+_PRODUCER = 7700  # the producer id that the ledger names for partition 0
+_AT = 3210  # the offset of the record that a test changes
+# The offsets at which chunks end.
+_ENDS = (np.flatnonzero(hash_records(many(4 * _SMALL), True) & np.uint64(1023) == 0) + 1).tolist()
 
-# The record before it was changed, and how.
+# A record, and one change of each of its fields.
 _ROW = Row(b"the-key", b"the value", AN_HOUR_AGO, (("trace", b"1"),))
 _CHANGES = {
     "key": _ROW._replace(key=b"the-kez"),
@@ -48,7 +48,7 @@ _CHANGES = {
 
 
 def verify(directory: Path, source: Cluster, target: Cluster, group: str, *options: str, consumer: str = "") -> Any:
-    """The command as a user runs it."""
+    """Run the command as a user does."""
     (directory / "source.properties").write_text(f"bootstrap.servers={source.bootstrap}\ngroup.id={group}\n{consumer}")
     (directory / "target.properties").write_text(f"bootstrap.servers={target.bootstrap}\n")
     command = [sys.executable, "-m", "mirrormaker.cli", "verify", *options]
@@ -56,19 +56,19 @@ def verify(directory: Path, source: Cluster, target: Cluster, group: str, *optio
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, env={**os.environ})
 
 
-def pieces(records: Records, at: int, there: list[Row]) -> list[Records]:
-    """The record at this place replaced by others."""
-    return [records[:at], *([rows(there)] if there else []), records[at + 1 :]]
+def pieces(records: Records, at: int, others: list[Row]) -> list[Records]:
+    """Return records, with the one at an index replaced by others."""
+    return [records[:at], *([rows(others)] if others else []), records[at + 1 :]]
 
 
-def without(records: Records, *places: int) -> Records:
+def without(records: Records, *indexes: int) -> Records:
     keep = np.ones(len(records), np.bool_)
-    keep[list(places)] = False
+    keep[list(indexes)] = False
     return records[keep]
 
 
 class Stage:
-    """Topics on both sides that were not written by a mirror, and a ledger that says they were."""
+    """Topics on both sides that no mirror has written, and a ledger as if one had."""
 
     def __init__(self, source: Cluster, target: Cluster) -> None:
         self.source, self.target = source, target
@@ -89,7 +89,7 @@ class Stage:
         committed: int | None = None,
         cut: int | None = None,
     ) -> str:
-        """One partition for each list of records; all of it is mirrored, unless the ledger is given."""
+        """Create a topic with one partition for each list of records. The ledger says that all of it is mirrored."""
         name = f"{self.name}.{kind}"
         for cluster, parts, config in ((self.source, ours, source), (self.target, theirs, target)):
             cluster.create_topic(name, partitions=len(parts), config=config)
@@ -111,14 +111,14 @@ class Stage:
         consumer.close()
 
     def delete(self, cluster: Cluster, topic: str, before: int) -> None:
-        """As retention does it."""
+        """Delete records as retention does."""
         admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
         admin.delete_records({TopicPartition(topic, 0): before})
         admin.close()
 
 
 def _plant(stage: Stage) -> Callable[[], None]:
-    """Differences, each in a topic of its own, and all of them in a big one."""
+    """Write topics with one kind of difference each; return a function that waits until one is compacted."""
     small = many(_SMALL)
     for field, row in _CHANGES.items():
         stage.topic(f"changed-{field}", [pieces(small, _AT, [_ROW])], [pieces(small, _AT, [row])])
@@ -135,12 +135,12 @@ def _plant(stage: Stage) -> Callable[[], None]:
     large = many(4 * _SMALL)
     stage.topic("swapped-chunks", [[large]], [[large[first:both], large[:first], large[both:]]])
     stage.topic("no-partition", [[small], [many(_SMALL, _SMALL)]], [[small], []])
-    # By key: one partition on the target has the records of two, among each other or one after the other.
+    # By key: one target partition has the records of two source partitions, interleaved or one after the other.
     other = many(_SMALL, _SMALL)
     mixed = [part[n : n + 500] for n in range(0, _SMALL, 500) for part in (small, other)]
     stage.topic("fewer", [[small], [other]], [mixed])
     stage.topic("fewer-removed", [[small], [other]], [[small, without(other, _AT)]])
-    # What is no difference.
+    # Topics without a difference.
     stage.topic("equal", [[small], [many(_SMALL, _SMALL)]], [[small], [many(_SMALL, _SMALL)]])
     stage.topic("behind", [[small]], [[small[:4000]]], committed=4000, cut=4000)
     stage.topic("running", [[small]], [[small[:4500]]], committed=4000, cut=4000)
@@ -171,7 +171,7 @@ def _plant(stage: Stage) -> Callable[[], None]:
     stage.delete(stage.source, f"{stage.name}.retention-here", 2345)
     stage.topic("retention-there", [[small]], [[small]])
     stage.delete(stage.target, f"{stage.name}.retention-there", 2345)
-    # More is gone than retention took.
+    # More records are missing than retention has deleted.
     stage.topic("retention-and-more", [[small]], [[small[7:]]])
     stage.delete(stage.target, f"{stage.name}.retention-and-more", 2345)
     stage.topic("retention-and-others", [[small[7:]]], [[small]])
@@ -180,7 +180,7 @@ def _plant(stage: Stage) -> Callable[[], None]:
 
 
 def _plant_big(stage: Stage) -> None:
-    """All differences at once, far apart."""
+    """Write a large topic with all kinds of differences, far apart."""
     parts = [many(_BIG, n * _BIG) for n in range(4)]
     some = [_ROW, _ROW._replace(value=b"another value")]
     ours = [
@@ -199,13 +199,13 @@ def _plant_big(stage: Stage) -> None:
     stage.topic("big", ours, theirs)
 
 
-def _two(records: Records, there: list[Row]) -> list[Records]:
-    """Records replaced at two places."""
-    return [records[:100_000], rows(there[:1]), records[100_001:200_000], rows(there[1:]), records[200_001:]]
+def _two(records: Records, others: list[Row]) -> list[Records]:
+    """Return records, with two of them replaced by others."""
+    return [records[:100_000], rows(others[:1]), records[100_001:200_000], rows(others[1:]), records[200_001:]]
 
 
 def _wait_for_compaction(cluster: Cluster, topic: str) -> None:
-    """The newest records of a log stay as they are: one more makes the broker begin another file."""
+    """Wait until a topic is compacted. Brokers spare the active segment; more records make them begin another."""
     deadline = time.monotonic() + 60
     while len(read(cluster, topic)[0]) > 2000:
         write(cluster, topic, {0: [rows([Row(b"rolls", b"the segment", int(time.time() * 1000))])]})
@@ -215,7 +215,7 @@ def _wait_for_compaction(cluster: Cluster, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def found(source: Cluster, target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What one run says of all topics, by kind; and the whole of it."""
+    """Return the results of one comparison by kind of topic, the whole result, and stderr."""
     stage = Stage(source, target)
     compaction = _plant(stage)
     _plant_big(stage)
@@ -269,7 +269,7 @@ def test_what_was_planted_is_found(found: dict[str, Any], kind: str, expected: d
 
 
 def test_each_of_them_is_found_in_two_million_records(found: dict[str, Any]) -> None:
-    """One removed, one doubled, two swapped, one changed in each of its fields, and a partition that is not there."""
+    """One removed, one doubled, two swapped, one changed in each of its fields, and an empty partition."""
     expected = {"missing": 1 + _SMALL, "changed": 4, "doubled": 1, "out_of_order": 1}
     assert differences(found["big"]) == expected, found["big"]
     assert found["big"]["same"] == 4 * _BIG - 6
@@ -296,11 +296,11 @@ def test_what_is_no_difference_is_counted_by_its_cause(
     topic = found[kind]
     assert not differences(topic), topic
     assert topic["same"] == same
-    told = {
+    counted = {
         key: number for key, number in topic.items()
         if isinstance(number, int) and number and key not in ("same", "source_partitions", "target_partitions")
     }  # fmt: skip
-    assert told == causes
+    assert counted == causes
 
 
 def test_what_a_broker_has_compacted_is_no_difference(found: dict[str, Any]) -> None:
@@ -318,7 +318,7 @@ def test_timestamps_of_the_target_broker_are_not_compared_and_that_is_said(found
 def test_no_content_is_shown(found: dict[str, Any]) -> None:
     shown = json.dumps(found["whole"]) + found["stderr"]
     assert "the-key" not in shown and "the value" not in shown
-    assert "of" in found["stderr"] and "parts" in found["stderr"]  # progress
+    assert "of" in found["stderr"] and "parts" in found["stderr"]  # the lines of progress
 
 
 # -- a real mirror
@@ -360,7 +360,7 @@ def test_a_mirror_that_runs_is_verified_with_transactions_and_other_writers_from
         producer.close()
         assert mirror.stop() == 0, mirror.text
     assert process.returncode == 0, out + err
-    # Seven records are from before that time; of the 20 that others wrote, two.
+    # Seven records are older than the window, and two of the 20 that others wrote.
     line, _, *table = out.splitlines()
     assert line == "same: 2 topics, 24,023 equal records"
     cells = {row.split()[0]: row.split() for row in table}
@@ -399,6 +399,47 @@ def _committed(cluster: Cluster, group: str, topic: str) -> int:
         return int(found[group][TopicPartition(topic, 0)].offset)
     finally:
         admin.close()
+
+
+# -- from Python
+
+_SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+from mirrormaker.verification.command import verify
+
+source, target, group, topic = sys.argv[1:] spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled",
+"false").getOrCreate() before = dict(spark.sparkContext.getConf().getAll()),
+spark.conf.get("spark.sql.shuffle.partitions") lines = [] verdict = verify( {"bootstrap.servers": source, "group.id":
+group}, {"bootstrap.servers": target}, whitelist="(?:" + topic + ")", spark=spark, progress=lines.append, )
+print(verdict.line, verdict.is_same, verdict.exit_code, verdict.topics[0].counts["missing"]) after =
+dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions") assert before == after,
+(before, after) assert SparkSession.getActiveSession() is spark assert
+spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None assert spark.range(3).count() == 3 spark.stop()
+
+settings = {"bootstrap.servers": source, "group.id": group}
+for _ in range(2):
+    verdict = verify(settings, {"bootstrap.servers": target}, topics=[topic])
+    print(verdict.line)
+"""
+
+
+def test_python_compares_in_an_existing_session_and_in_its_own(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    stage = Stage(source, target)
+    records = many(_SMALL)
+    topic = stage.topic("python", [[records]], [[without(records, _AT)]])
+    stage.commit()
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, source.bootstrap, target.bootstrap, stage.name, topic],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = f"different: 1 missing (1 topic, {_SMALL - 1:,} equal records)"
+    assert done.stdout.splitlines() == [f"{line} False 1 1", line, line]
+    assert "parts" not in done.stderr
 
 
 # -- the records as a DataFrame

@@ -131,7 +131,7 @@ def _show(args: argparse.Namespace) -> None:
     from mirrormaker.offsets.checker import Checker
     from mirrormaker.wire.client.cluster import Cluster, Endpoint
     from mirrormaker.zookeeper.ensemble import ZooKeeper
-    from mirrormaker.zookeeper.registrations import broker_addresses, requests_of
+    from mirrormaker.zookeeper.registrations import broker_addresses, requests_version
 
     client_id, secured = _client(args)
     timeout = args.socket_timeout_ms / 1000
@@ -143,7 +143,7 @@ def _show(args: argparse.Namespace) -> None:
             zookeeper = stack.enter_context(ZooKeeper(connect, timeout))
             registered = zookeeper.brokers()
             brokers = tuple(broker_addresses(registered, secured.protocol, connect).values())
-            version = requests_of(registered)
+            version = requests_version(registered)
         else:
             brokers = addresses(args.bootstrap_server, "the command line", "--bootstrap-server")
         endpoint = Endpoint(brokers, client_id, timeout, timeout, broker_version=version, security=secured)
@@ -162,7 +162,7 @@ def _show(args: argparse.Namespace) -> None:
 async def _once(checker: Any, args: argparse.Namespace) -> None:
     from mirrormaker.offsets import table
 
-    standing = await checker.look()
+    standing = await checker.check()
     if args.json:
         print(json.dumps(table.as_json(standing, None, args.broker_info)), flush=True)
     else:
@@ -175,9 +175,9 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
     from rich.live import Live
 
     from mirrormaker.offsets import table
-    from mirrormaker.offsets.group_lag import Paces
+    from mirrormaker.offsets.group_lag import LagHistory
 
-    paces, standing, trouble, said = Paces(), await checker.look(), "", False
+    paces, standing, trouble, said = LagHistory(), await checker.check(), "", False
     console = Console(highlight=False)
     with contextlib.ExitStack() as stack:
         is_live = console.is_terminal and not args.json
@@ -186,18 +186,18 @@ async def _watch(checker: Any, args: argparse.Namespace) -> None:
             if not trouble:
                 paces.add(time.monotonic(), standing)
             if live is not None:
-                live.update(table.picture(standing, paces, args.broker_info, trouble), refresh=True)
+                live.update(table.live_table(standing, paces, args.broker_info, trouble), refresh=True)
             elif trouble:
                 if not said:
                     print(trouble, file=sys.stderr, flush=True)
             elif args.json:
                 print(json.dumps({"time": time.time(), **table.as_json(standing, paces, args.broker_info)}), flush=True)
             else:
-                print("\n".join(table.moving_lines(standing, paces, args.broker_info)), end="\n\n", flush=True)
+                print("\n".join(table.lines_with_pace(standing, paces, args.broker_info)), end="\n\n", flush=True)
             said = bool(trouble)
             await asyncio.sleep(args.watch)
             try:
-                standing, trouble = await checker.look(), ""
+                standing, trouble = await checker.check(), ""
             except ClusterError as error:
                 trouble = f"{time.strftime('%H:%M:%S')} {error}"
 

@@ -110,21 +110,21 @@ def _verify(args: argparse.Namespace) -> int:
         raise UsageError(f"--from {args.since} --to {args.until}: there is no time between them")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
-    from mirrormaker.verification.command import verify
-    from mirrormaker.verification.plan import Window
-    from mirrormaker.verification.verdict import text
+    from mirrormaker.verification.command import SparkOptions, verify
 
     verdict = verify(
         sources,
         target,
-        include=include,
-        exclude=exclude,
-        only=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
-        window=Window(since, until),
-        other_writers=args.other_writers,
-        spark=(args.spark_master, _spark_conf(args.spark_conf), args.log_file),
+        whitelist=include,
+        blacklist=exclude,
+        topics=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
+        since=since,
+        until=until,
+        allow_other_writers=args.other_writers,
+        spark=SparkOptions(args.spark_master, _spark_conf(args.spark_conf), args.log_file),
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    print(json.dumps(verdict.to_json(), indent=2) if args.json else "\n".join(text(verdict)))
+    print(json.dumps(verdict.to_json(), indent=2) if args.json else verdict.text())
     return verdict.exit_code
 
 

@@ -9,31 +9,33 @@ from dataclasses import dataclass
 from mirrormaker.errors import SettingError
 from mirrormaker.wire.client.cluster import Topic
 
+# Brokers do not mark all of these as internal.
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
 
-Matcher = Callable[[str], bool]
+Matcher = Callable[[str], bool]  # returns True if the pattern matches the whole name of a topic
 
 
 def normalised(raw: str) -> str:
-    """What every MirrorMaker did to a list of topics before compiling it."""
+    """Return the pattern that every MirrorMaker makes of a list of topics before it compiles it."""
     text = raw.strip("".join(map(chr, range(33)))).replace(",", "|").replace(" ", "")
     return re.sub(r"[\"']+$", "", re.sub(r"^[\"']+", "", text))
 
 
 def is_plain(pattern: str) -> bool:
-    """A list of names: Java's and Python's ideas of it are the same, and no JVM has to be asked."""
+    """Return True for a list of names or `.*`, which mean the same in Java and in Python: no JVM is needed."""
     return re.fullmatch(r"[\w.|-]+|\.\*", pattern, re.ASCII) is not None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """The user's choice of topics."""
+    """A whitelist, or a blacklist if `exclude` is True."""
 
     pattern: str
     exclude: bool
 
     @classmethod
     def of(cls, include: str | None, exclude: str | None) -> Filter:
+        """Return the filter for a whitelist or a blacklist. Raise SettingError if it is empty."""
         raw = include if include is not None else exclude or ""
         pattern = normalised(raw)
         if not pattern:
@@ -43,17 +45,17 @@ class Filter:
 
     @property
     def names(self) -> list[str]:
-        """Topics that are named one by one."""
-        named = re.fullmatch(r"[\w.|-]+", self.pattern, re.ASCII) and not self.exclude
-        return [name for name in self.pattern.split("|") if name] if named else []
+        """Return the topics that a whitelist names one by one; empty if it is a regular expression."""
+        is_list = re.fullmatch(r"[\w.|-]+", self.pattern, re.ASCII) and not self.exclude
+        return [name for name in self.pattern.split("|") if name] if is_list else []
 
-    def chosen(self, topics: Iterable[Topic], judge: Matcher) -> list[Topic]:
-        """Internal topics never: their records mean something to one cluster only."""
-        return [t for t in topics if not _is_internal(t) and judge(t.name) is not self.exclude]
+    def chosen(self, topics: Iterable[Topic], matcher: Matcher) -> list[Topic]:
+        """Return the topics to mirror. Internal ones never are: their records mean something to one cluster only."""
+        return [t for t in topics if not _is_internal(t) and matcher(t.name) is not self.exclude]
 
-    def left_out(self, topics: Iterable[Topic], judge: Matcher) -> list[str]:
-        """Internal topics that the pattern would have chosen."""
-        return sorted(t.name for t in topics if _is_internal(t) and judge(t.name) is not self.exclude)
+    def left_out(self, topics: Iterable[Topic], matcher: Matcher) -> list[str]:
+        """Return the internal topics that the filter would have chosen."""
+        return sorted(t.name for t in topics if _is_internal(t) and matcher(t.name) is not self.exclude)
 
 
 def _is_internal(topic: Topic) -> bool:
@@ -61,5 +63,6 @@ def _is_internal(topic: Topic) -> bool:
 
 
 def python_matcher(pattern: str) -> Matcher:
+    """Return a matcher for a plain pattern."""
     compiled = re.compile(pattern, re.ASCII)
     return lambda name: compiled.fullmatch(name) is not None

@@ -1,1 +1,1 @@
-"""How far a consumer group is: the offset checker."""
+"""`mirrormaker offsets`: how far a consumer group is."""

@@ -1,15 +1,15 @@
-"""Puts together what ZooKeeper and Kafka know of a group, the way the original does.
+"""The offset checker: what ZooKeeper and Kafka know of a group, put together as kafka-consumer-offset-checker does.
 
-Committed offsets are Kafka's; where it has none, ZooKeeper's. The original lists the topics that have had an owner in ZooKeeper;
-here those follow that only Kafka knows.
+An offset in Kafka counts before one in ZooKeeper, an owner in ZooKeeper before one in Kafka. The original lists only
+the topics that ZooKeeper knows of the group; this one also lists those that only Kafka knows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mirrormaker.errors import OUTAGE, ClusterError
-from mirrormaker.offsets.group_lag import NONE, GroupLag, Key, Row
+from mirrormaker.errors import OUTAGE, ClusterError, describe
+from mirrormaker.offsets.group_lag import NO_OFFSET, GroupLag, Key, PartitionLag
 from mirrormaker.offsets.group_state import GroupState
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
@@ -18,100 +18,107 @@ from mirrormaker.zookeeper.ensemble import ZooKeeper
 
 
 @dataclass(frozen=True)
-class Known:
-    """What one side knows of the group."""
+class GroupRecord:
+    """What either ZooKeeper or Kafka knows of the group."""
 
     has_group: bool = False
     topics: frozenset[str] = frozenset()
     offsets: dict[Key, int] = field(default_factory=dict)
     owners: dict[Key, str] = field(default_factory=dict)
+    # Names of Kafka's error codes, of partitions whose offset cannot be read.
     failed: dict[Key, str] = field(default_factory=dict)
 
 
 class Checker:
-    """Asks for one group, as often as wanted."""
+    """Ask for the lag of one group, as often as wanted."""
 
     def __init__(
         self, cluster: Cluster, zookeeper: ZooKeeper | None, group: str, topics: tuple[str, ...], backoff: float
     ) -> None:
-        """No `topics`: all that the group has."""
+        """`topics` empty: all that the group has. `backoff`: the longest pause in seconds between two attempts."""
         self.cluster, self.zookeeper, self.group, self.topics = cluster, zookeeper, group, topics
-        self._coordinator = GroupState(cluster, group, backoff)
+        self._group_state = GroupState(cluster, group, backoff)
 
-    async def look(self) -> GroupLag:
-        """Where the group stands now."""
+    async def check(self) -> GroupLag:
+        """Return how far the group is now. Raise ClusterError if it is unknown, or if the brokers cannot be asked."""
         try:
-            # All topics, also when some were named: brokers before 0.11 create those that they do not know.
+            # All topics are refreshed, even if only some are wanted: brokers before 0.11 create a topic that is asked
+            # for.
             await self.cluster.refresh()
-            old = await run_in_thread(self._ask_zookeeper)
-            new = await self._ask_kafka()
-            names = sorted(set(self.topics) or old.topics | new.topics)
-            if not names and not old.has_group and not new.has_group:
+            in_zookeeper = await run_in_thread(self._ask_zookeeper)
+            in_kafka = await self._ask_kafka()
+            known_topics = in_zookeeper.topics | in_kafka.topics
+            names = sorted(set(self.topics) or known_topics)
+            if not names and not in_zookeeper.has_group and not in_kafka.has_group:
                 raise self._unknown("owners", "neither offsets nor members")
             keys = [
-                (t, p) for t in names if t in self.cluster.topics for p in sorted(self.cluster.topics[t].partitions)
+                (topic, partition)
+                for topic in names
+                if topic in self.cluster.topics
+                for partition in sorted(self.cluster.topics[topic].partitions)
             ]
             for topic, partition in keys:
-                if topic not in old.topics | new.topics:
+                if topic not in known_topics:
                     raise self._unknown(f"offsets/{topic}/{partition}", f"nothing of topic {topic}")
-            return await self._standing(keys, old, new)
+            return await self._group_lag(keys, in_zookeeper, in_kafka)
         except OUTAGE as error:
-            raise ClusterError(f"the brokers cannot be asked: {str(error) or type(error).__name__}") from error
+            raise ClusterError(f"the brokers cannot be asked: {describe(error)}") from error
 
-    def _ask_zookeeper(self) -> Known:
-        keeper, group = self.zookeeper, self.group
-        if keeper is None:
-            return Known()
-        topics = frozenset(keeper.group_topics(group))
-        return Known(keeper.has_group(group), topics, keeper.offsets(group), keeper.owners(group))
+    def _ask_zookeeper(self) -> GroupRecord:
+        zookeeper, group = self.zookeeper, self.group
+        if zookeeper is None:
+            return GroupRecord()
+        topics = frozenset(zookeeper.group_topics(group))
+        return GroupRecord(zookeeper.has_group(group), topics, zookeeper.offsets(group), zookeeper.owners(group))
 
-    async def _ask_kafka(self) -> Known:
-        wanted = {
-            t: list(topic.partitions) for t, topic in self.cluster.topics.items() if t in self.topics or not self.topics
+    async def _ask_kafka(self) -> GroupRecord:
+        partitions = {
+            name: list(topic.partitions)
+            for name, topic in self.cluster.topics.items()
+            if name in self.topics or not self.topics
         }
-        offsets, failed = await self._coordinator.committed(wanted)
-        owners = await self._coordinator.owners()
+        offsets, failed = await self._group_state.committed(partitions)
+        owners = await self._group_state.owners()
         topics = frozenset(topic for topic, _ in (*offsets, *owners, *failed))
-        return Known(bool(topics), topics, offsets, owners, failed)
+        return GroupRecord(bool(topics), topics, offsets, owners, failed)
 
-    async def _standing(self, keys: list[Key], old: Known, new: Known) -> GroupLag:
-        led = {key: leader.leader for key in keys if (leader := self.cluster.leader(*key)) is not None}
-        ends, silent = await self._ends(led)
-        offsets: dict[Key, int | None] = {**old.offsets, **new.offsets, **dict.fromkeys(new.failed)}
-        owners = {**new.owners, **old.owners}
-        rows = [
-            Row(*key, led.get(key), offsets.get(key, NONE), _number(ends.get(key)), owners.get(key)) for key in keys
+    async def _group_lag(self, keys: list[Key], in_zookeeper: GroupRecord, in_kafka: GroupRecord) -> GroupLag:
+        leaders = {key: partition.leader for key in keys if (partition := self.cluster.leader(*key)) is not None}
+        ends, failures = await self._log_ends(leaders)
+        offsets: dict[Key, int | None] = {
+            **in_zookeeper.offsets, **in_kafka.offsets, **dict.fromkeys(in_kafka.failed)
+        }  # fmt: skip
+        owners = {**in_kafka.owners, **in_zookeeper.owners}
+        partitions = [
+            PartitionLag(*key, leaders.get(key), offsets.get(key, NO_OFFSET), ends.get(key), owners.get(key))
+            for key in keys
         ]
-        brokers = {node: self.cluster.brokers[node] for node in sorted(set(led.values()))}
-        failures = silent + [
-            f"Could not fetch offset for [{topic},{partition}] due to {new.failed[topic, partition]}."
+        brokers = {node: self.cluster.brokers[node] for node in sorted(set(leaders.values()))}
+        failures += [
+            f"Could not fetch offset for [{topic},{partition}] due to {in_kafka.failed[topic, partition]}."
             for topic, partition in keys
-            if (topic, partition) in new.failed
+            if (topic, partition) in in_kafka.failed
         ]
-        return GroupLag(self.group, tuple(rows), brokers, tuple(failures))
+        return GroupLag(self.group, tuple(partitions), brokers, tuple(failures))
 
-    async def _ends(self, led: dict[Key, int]) -> tuple[dict[Key, int | Exception], list[str]]:
-        """Where the logs end; a broker that does not answer hides only what it leads."""
+    async def _log_ends(self, leaders: dict[Key, int]) -> tuple[dict[Key, int], list[str]]:
+        """Return the known log end offsets, and failures. A broker that does not answer hides only what it leads."""
         ends: dict[Key, int | Exception] = {}
-        silent = []
-        for node in sorted(set(led.values())):
+        failures = []
+        for node in sorted(set(leaders.values())):
             try:
-                ends |= await list_offsets(self.cluster, [key for key in led if led[key] == node], LATEST)
+                ends |= await list_offsets(self.cluster, [key for key in leaders if leaders[key] == node], LATEST)
             except OSError as error:
-                silent.append(f"Could not ask broker {node} where its logs end: {error}.")
-        if led and not ends:
-            raise ConnectionError(silent[0])
-        return ends, silent
+                failures.append(f"Could not ask broker {node} where its logs end: {error}.")
+        if leaders and not ends:
+            raise ConnectionError(failures[0])
+        return {key: end for key, end in ends.items() if isinstance(end, int) and end >= 0}, failures
 
     def _unknown(self, znode: str, what: str) -> ClusterError:
-        """In the original's words where ZooKeeper was asked: scripts look for them."""
+        """Return the error for an unknown group or topic; with ZooKeeper in the original's words, for scripts."""
         if self.zookeeper is None:
             return ClusterError(f"group {self.group} has {what} on {self.cluster.endpoint}")
         return ClusterError(
             "org.apache.zookeeper.KeeperException$NoNodeException:"
             f" KeeperErrorCode = NoNode for /consumers/{self.group}/{znode}"
         )
-
-
-def _number(end: int | Exception | None) -> int | None:
-    return end if isinstance(end, int) and end >= 0 else None

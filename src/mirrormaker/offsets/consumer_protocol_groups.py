@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe, framed by hand: who has what in a group of Kafka 4's own protocol (`group.protocol=consumer`).
+"""ConsumerGroupDescribe: the members of a group that uses Kafka 4's own protocol (`group.protocol=consumer`).
 
-kafka-python does not have this request yet.
+kafka-python does not have this request yet, so it is encoded and decoded here.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from mirrormaker.wire.transport.connection import Connection
 
 API_KEY, VERSION = 69, 0
 
-_INT, _SHORT, _ID = struct.Struct(">i"), struct.Struct(">h"), 16
+_INT, _SHORT, _UUID_BYTES = struct.Struct(">i"), struct.Struct(">h"), 16
 
 
 async def owners(connection: Connection, group: str, timeout: float) -> dict[Key, str]:
-    """Which member has which partition; nobody if it is no such group."""
+    """Return which member has which partition; empty if the group uses another protocol or does not exist."""
     if API_KEY not in connection.versions:
         return {}
     name = group.encode()
-    body = varint(2) + varint(len(name) + 1) + name + b"\0\0"  # one group, no authorized operations, no tags
-    answer = connection.request(API_KEY, VERSION, True, [body])
+    # An array of one group, then no authorized operations, then no tagged fields.
+    body = varint(2) + varint(len(name) + 1) + name + b"\0\0"
+    response = connection.request(API_KEY, VERSION, True, [body])
     try:
-        return read(await asyncio.wait_for(asyncio.shield(answer), timeout))
+        return read(await asyncio.wait_for(asyncio.shield(response), timeout))
     except (TimeoutError, asyncio.TimeoutError) as error:
         raise ConnectionLost(f"{connection} did not answer within {timeout:g} s") from error
 
 
 def read(data: memoryview) -> dict[Key, str]:
-    """The owners in an answer about one group; errors are groups without members."""
+    """Return the owners in a response about one group; a group with an error has no members."""
     frame, found = Reader(data, True), {}
-    frame.take(_INT)  # throttled for
+    frame.take(_INT)  # throttle time
     for _ in range(frame.length()):
-        frame.take(_SHORT)  # error
-        for _text in ("error message", "group", "state"):
+        frame.take(_SHORT)  # error code
+        for _field in ("error message", "group id", "group state"):
             frame.string()
-        frame.take(_INT), frame.take(_INT)  # epochs of group and assignment
-        frame.string()  # assignor
+        frame.take(_INT)  # group epoch
+        frame.take(_INT)  # assignment epoch
+        frame.string()  # assignor name
         for _member in range(frame.length()):
             member, keys = _read_member(frame)
             found.update(dict.fromkeys(keys, member))
@@ -51,26 +53,27 @@ def read(data: memoryview) -> dict[Key, str]:
 
 def _read_member(frame: Reader) -> tuple[str, list[Key]]:
     member = frame.string() or ""
-    for _text in ("instance", "rack"):
+    for _field in ("instance id", "rack id"):
         frame.string()
-    frame.take(_INT)  # epoch
+    frame.take(_INT)  # member epoch
     client = frame.string() or ""
-    frame.string()  # host
-    for _topic in range(frame.length()):  # subscribed to
-        frame.string()
-    frame.string()  # or to a pattern
-    has = _read_assignment(frame)
-    _read_assignment(frame)  # what it is going to have
+    frame.string()  # client host
+    for _topic in range(frame.length()):
+        frame.string()  # name of a subscribed topic
+    frame.string()  # regular expression of subscribed topics
+    assigned = _read_assignment(frame)
+    _read_assignment(frame)  # target assignment
     frame.skip_tags()
-    return f"{client}-{member}", has  # the way that older protocols name a member; this one's id is but a number
+    # Older protocols make member ids from the client id; this one's ids are random.
+    return f"{client}-{member}", assigned
 
 
 def _read_assignment(frame: Reader) -> list[Key]:
-    found = []
+    keys = []
     for _topic in range(frame.length()):
-        frame.slice(_ID)
+        frame.slice(_UUID_BYTES)  # topic id
         topic = frame.string() or ""
-        found += [(topic, frame.take(_INT)[0]) for _ in range(frame.length())]
+        keys += [(topic, frame.take(_INT)[0]) for _ in range(frame.length())]
         frame.skip_tags()
     frame.skip_tags()
-    return found
+    return keys

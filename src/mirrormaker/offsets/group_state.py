@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from mirrormaker.errors import BadFrame, BrokerError, ClusterError, UnsupportedRequest
 from mirrormaker.kafka_errors import COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, error_code
@@ -16,12 +16,14 @@ from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
 from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, decode_assignment
 from mirrormaker.wire.transport.connection import Connection
 
+T = TypeVar("T")
+
 _PATIENCE = 30.0  # seconds: a cluster's first group waits until the offsets topic is created, which takes a few
 _FIRST_PAUSE = 0.1  # seconds, doubled up to --retry.backoff.ms
 
 
 class GroupState:
-    """Asks a group's coordinator, and waits while the coordinator moves."""
+    """Ask a group's coordinator, and wait while the coordinator moves."""
 
     def __init__(self, cluster: Cluster, group: str, backoff: float) -> None:
         """`backoff` is the longest pause in seconds between two attempts."""
@@ -40,12 +42,11 @@ class GroupState:
             wanted = partitions
         else:
             return {}, {}
-        found = await self._until_settled(
+        error, rows = await self._until_settled(
             lambda: self._coordinator.fetch_offsets(wanted, stable=False),
             lambda answer: {answer[0], *(row.error for row in answer[1].values())},
         )
-        self._check(found[0])
-        rows = found[1]
+        self._check(error)
         offsets = {key: row.offset for key, row in rows.items() if row.offset >= 0 and not row.error}
         # 0.8.2 answers UNKNOWN_TOPIC_OR_PARTITION for a partition without an offset.
         failed = {key: row.error for key, row in rows.items() if row.error not in (0, UNKNOWN_TOPIC_OR_PARTITION)}
@@ -73,8 +74,8 @@ class GroupState:
             for key in assigned(bytes(member.member_assignment or b""))
         }
 
-    async def _until_settled(self, ask: Any, codes_of: Any) -> Any:
-        """Ask until the coordinator has not moved away, for at most 30 s."""
+    async def _until_settled(self, ask: Callable[[], Awaitable[T]], codes_of: Callable[[T], set[int]]) -> T:
+        """Repeat a request while the coordinator moves, for at most 30 s; `codes_of` returns its error codes."""
         deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
         while True:
             await self._connect()
@@ -104,6 +105,7 @@ class GroupState:
             pause = min(self._backoff, pause * 2)
 
     def _check(self, code: int) -> None:
+        """Raise ClusterError for an error code of the coordinator."""
         if code:
             raise ClusterError(f"group {self.group}: the coordinator refuses: {error_code(code).name} ({code})")
 

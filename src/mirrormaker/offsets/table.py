@@ -1,4 +1,4 @@
-"""A standing as people and programs read it: the original's table, a table that moves, JSON."""
+"""A group's lag as people and programs read it: the original's table, a table with the pace, JSON."""
 
 from __future__ import annotations
 
@@ -10,86 +10,97 @@ from rich.table import Table
 from rich.text import Text
 
 from mirrormaker.console.display import count, duration
-from mirrormaker.offsets.group_lag import GroupLag, Pace, Paces, Row
+from mirrormaker.offsets.group_lag import GroupLag, LagHistory, Pace, PartitionLag
 from mirrormaker.wire.transport.host_port import join_host_port
 
+# Titles and widths are those of kafka-consumer-offset-checker: scripts parse them.
 _TITLES = ("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner")
 _LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
-_MOVING_TITLES = (*_TITLES[:-1], "Records/s", "Caught up", "Owner")
-_MOVING_LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %-10s %-17s %s"
+_PACE_TITLES = (*_TITLES[:-1], "Records/s", "Caught up", "Owner")
+_PACE_LAYOUT = "%-15s %-30s %-3s %-15s %-15s %-15s %-10s %-17s %s"
 
 
-def lines(standing: GroupLag, broker_info: bool) -> Iterator[str]:
-    """Exactly what the original prints."""
-    yield from standing.failures
+def lines(group_lag: GroupLag, broker_info: bool) -> Iterator[str]:
+    """Yield exactly the lines that the original prints."""
+    yield from group_lag.failures
     yield _LAYOUT % _TITLES
-    for row in standing.rows:
-        yield _no_leader(row) if row.leader is None else _LAYOUT % (*_cells(standing, row), row.owner or "none")
+    for partition in group_lag.partitions:
+        if partition.leader is None:
+            yield _no_leader(partition)
+        else:
+            yield _LAYOUT % (*_cells(group_lag.group, partition), partition.owner or "none")
     if broker_info:
-        yield from _brokers(standing)
+        yield from _broker_lines(group_lag)
 
 
-def moving_lines(standing: GroupLag, paces: Paces, broker_info: bool) -> Iterator[str]:
-    """The same table with each partition's pace, and the whole group's below it."""
-    yield from standing.failures
-    yield _MOVING_LAYOUT % _MOVING_TITLES
-    for row in standing.rows:
-        yield _no_leader(row) if row.leader is None else _MOVING_LAYOUT % _moving_cells(standing, row, paces)
-    yield f"total: {summary(standing, paces)}"
+def lines_with_pace(group_lag: GroupLag, history: LagHistory, broker_info: bool) -> Iterator[str]:
+    """Yield the same table with each partition's pace, and the whole group's below it."""
+    yield from group_lag.failures
+    yield _PACE_LAYOUT % _PACE_TITLES
+    for partition in group_lag.partitions:
+        if partition.leader is None:
+            yield _no_leader(partition)
+        else:
+            yield _PACE_LAYOUT % _pace_cells(group_lag.group, partition, history)
+    yield f"total: {summary(group_lag, history)}"
     if broker_info:
-        yield from _brokers(standing)
+        yield from _broker_lines(group_lag)
 
 
-def picture(standing: GroupLag, paces: Paces, broker_info: bool, trouble: str) -> Group:
-    """The moving table on a terminal; the sum comes first, for a long table is cut off below."""
+def live_table(group_lag: GroupLag, history: LagHistory, broker_info: bool, error: str) -> Group:
+    """Return the table for a terminal. The total comes first, because a terminal cuts off the end of a long table."""
     table = Table(box=None, pad_edge=False, show_edge=False)
-    for title in _MOVING_TITLES[1:]:
+    for title in _PACE_TITLES[1:]:
         table.add_column(title, header_style="dim", no_wrap=title not in ("Topic", "Owner"))
-    for row in standing.rows:
-        cells = (row.topic, str(row.partition), _known(row.offset), "no leader", *["unknown"] * 3, row.owner or "none")
-        table.add_row(*map(Text, cells if row.leader is None else _moving_cells(standing, row, paces)[1:]))
-    more = [Text(text) for text in (*standing.failures, *(_brokers(standing) if broker_info else ()))]
-    if trouble:
-        more.append(Text(trouble, style="red"))
-    return Group(Text(f"{standing.group}: {summary(standing, paces)}", style="bold"), table, *more)
+    for partition in group_lag.partitions:
+        if partition.leader is None:
+            topic, number, offset = partition.topic, str(partition.partition), _number(partition.offset)
+            cells: tuple[str, ...] = (topic, number, offset, "no leader", *["unknown"] * 3, partition.owner or "none")
+        else:
+            cells = _pace_cells(group_lag.group, partition, history)[1:]
+        table.add_row(*map(Text, cells))
+    below = [Text(text) for text in (*group_lag.failures, *(_broker_lines(group_lag) if broker_info else ()))]
+    if error:
+        below.append(Text(error, style="red"))
+    return Group(Text(f"{group_lag.group}: {summary(group_lag, history)}", style="bold"), table, *below)
 
 
-def summary(standing: GroupLag, paces: Paces) -> str:
-    """The group as a whole."""
-    pace = paces.of(*((row.topic, row.partition) for row in standing.rows))
-    left = _left(pace, standing.lag) if standing.lag or not standing.unknown else "unknown"
-    text = f"lag {standing.lag:,}, {_rate(pace)} records/s, caught up: {left}"
-    if standing.unknown:
-        text += f", {standing.unknown} of {len(standing.rows)} partitions unknown"
+def summary(group_lag: GroupLag, history: LagHistory) -> str:
+    """Return lag, pace and time to catch up of the whole group in one line."""
+    pace = history.pace(*group_lag.keys)
+    left = _time_left(pace, group_lag.lag) if group_lag.lag or not group_lag.unknown else "unknown"
+    text = f"lag {group_lag.lag:,}, {_rate(pace)} records/s, caught up: {left}"
+    if group_lag.unknown:
+        text += f", {group_lag.unknown} of {len(group_lag.partitions)} partitions unknown"
     return text
 
 
-def as_json(standing: GroupLag, paces: Paces | None, broker_info: bool) -> dict[str, Any]:
-    """Numbers that are not known are null. The pace is there when it was watched for."""
-    found: dict[str, Any] = {"group": standing.group, "lag": standing.lag, "unknown": standing.unknown}
-    if paces is not None:
-        found |= _pace_json(paces.of(*((row.topic, row.partition) for row in standing.rows)), standing.lag)
-    found["partitions"] = [_row_json(row, paces) for row in standing.rows]
+def as_json(group_lag: GroupLag, history: LagHistory | None, broker_info: bool) -> dict[str, Any]:
+    """Return the lag as a JSON object. Unknown numbers are null; a `history` adds the pace."""
+    document: dict[str, Any] = {"group": group_lag.group, "lag": group_lag.lag, "unknown": group_lag.unknown}
+    if history is not None:
+        document |= _pace_json(history.pace(*group_lag.keys), group_lag.lag)
+    document["partitions"] = [_partition_json(partition, history) for partition in group_lag.partitions]
     if broker_info:
-        found["brokers"] = {str(node): join_host_port(*place) for node, place in standing.brokers.items()}
-    if standing.failures:
-        found["failures"] = list(standing.failures)
-    return found
+        document["brokers"] = {str(node): join_host_port(*broker) for node, broker in group_lag.brokers.items()}
+    if group_lag.failures:
+        document["failures"] = list(group_lag.failures)
+    return document
 
 
-def _row_json(row: Row, paces: Paces | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset if row.offset is not None and row.offset >= 0 else None,
-        "log_size": row.log_size,
-        "lag": row.lag,
-        "owner": row.owner,
-        "leader": row.leader,
+def _partition_json(partition: PartitionLag, history: LagHistory | None) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": partition.offset if partition.offset is not None and partition.offset >= 0 else None,
+        "log_size": partition.log_size,
+        "lag": partition.lag,
+        "owner": partition.owner,
+        "leader": partition.leader,
     }
-    if paces is not None:
-        found |= _pace_json(paces.of((row.topic, row.partition)), row.lag)
-    return found
+    if history is not None:
+        document |= _pace_json(history.pace(partition.key), partition.lag)
+    return document
 
 
 def _pace_json(pace: Pace | None, lag: int | None) -> dict[str, float | None]:
@@ -100,27 +111,27 @@ def _pace_json(pace: Pace | None, lag: int | None) -> dict[str, float | None]:
     }
 
 
-def _cells(standing: GroupLag, row: Row) -> tuple[str, ...]:
-    lag = _known(row.lag)
-    return standing.group, row.topic, str(row.partition), _known(row.offset), _known(row.log_size), lag
+def _cells(group: str, partition: PartitionLag) -> tuple[str, ...]:
+    numbers = (partition.offset, partition.log_size, partition.lag)
+    return group, partition.topic, str(partition.partition), *map(_number, numbers)
 
 
-def _moving_cells(standing: GroupLag, row: Row, paces: Paces) -> tuple[str, ...]:
-    pace = paces.of((row.topic, row.partition))
-    return *_cells(standing, row), _rate(pace), _left(pace, row.lag), row.owner or "none"
+def _pace_cells(group: str, partition: PartitionLag, history: LagHistory) -> tuple[str, ...]:
+    pace = history.pace(partition.key)
+    return *_cells(group, partition), _rate(pace), _time_left(pace, partition.lag), partition.owner or "none"
 
 
-def _brokers(standing: GroupLag) -> Iterator[str]:
+def _broker_lines(group_lag: GroupLag) -> Iterator[str]:
     yield "BROKER INFO"
-    for node, place in standing.brokers.items():
-        yield f"{node} -> {join_host_port(*place)}"
+    for node, broker in group_lag.brokers.items():
+        yield f"{node} -> {join_host_port(*broker)}"
 
 
-def _no_leader(row: Row) -> str:
-    return f"No broker for partition {row.topic} - {row.partition}"
+def _no_leader(partition: PartitionLag) -> str:
+    return f"No broker for partition {partition.topic} - {partition.partition}"
 
 
-def _known(number: int | None) -> str:
+def _number(number: int | None) -> str:
     return "unknown" if number is None else str(number)
 
 
@@ -128,7 +139,7 @@ def _rate(pace: Pace | None) -> str:
     return "-" if pace is None else count(pace.consumed)
 
 
-def _left(pace: Pace | None, lag: int | None) -> str:
+def _time_left(pace: Pace | None, lag: int | None) -> str:
     if lag is None:
         return "unknown"
     if lag <= 0:

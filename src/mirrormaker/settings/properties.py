@@ -44,14 +44,6 @@ class Properties(dict[str, Property]):
         return f"{self.path}, line {self[key].line}" if key in self else self.path
 
 
-def load(settings: str | os.PathLike[str] | Mapping[str, str], name: str) -> Properties:
-    """Return settings that a program gives: a file's path, or a mapping, which errors call `name`."""
-    if not isinstance(settings, Mapping):
-        return read(os.fspath(settings), name)
-    lines = [Property(str(key), str(value), line) for line, (key, value) in enumerate(settings.items(), 1)]
-    return Properties(name, lines)
-
-
 def read(path: str, option: str) -> Properties:
     """Read a file that was named by an option."""
     try:
@@ -90,6 +82,17 @@ def _look_up(found: re.Match[str], where: str) -> str:
     if key not in lines:
         raise SettingError(f"{where}: there is no {key} in {path}")
     return lines[key]
+
+
+PropertiesLike = str | os.PathLike[str] | Mapping[str, str]  # a property file, or its content
+
+
+def load(settings: PropertiesLike, name: str) -> Properties:
+    """Return settings that a Python program gives as a file or as a mapping; `name` is how errors name a mapping."""
+    if isinstance(settings, Mapping):
+        lines = (Property(key, value, line) for line, (key, value) in enumerate(settings.items(), 1))
+        return Properties(name, lines)
+    return read(os.fspath(settings), name)
 
 
 def parse(text: str, path: str = "") -> Iterator[Property]:

@@ -1,8 +1,11 @@
-"""Matching topic names with `java.util.regex`, so that a pattern means what it meant to the original MirrorMaker."""
+"""Match topic names with `java.util.regex`, so that a pattern means what it means to Kafka's own MirrorMaker."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from mirrormaker.errors import SettingError
 from mirrormaker.model.topic_filter import Matcher
@@ -10,15 +13,21 @@ from mirrormaker.spark.jvm import first_line
 
 
 def java_matcher(jvm: Any, pattern: str) -> Matcher:
-    """java.util.regex itself decides, so that a pattern means what it meant to the original."""
+    """Return a matcher that asks the JVM once for each name.
+
+    Raise SettingError if Java cannot compile the pattern. Both this function and the matcher raise ConnectionError if
+    the JVM does not answer, which py4j reports in many ways.
+    """
     try:
         compiled = jvm.java.util.regex.Pattern.compile(pattern)
-    except Exception as error:
+    except (Py4JJavaError, PySparkException) as error:
         reason = str(getattr(error, "java_exception", error)).splitlines()[0].split(": ", 1)[-1]
         raise SettingError(f"{pattern} is not a Java regular expression: {reason}") from error
+    except Exception as error:
+        raise ConnectionError(f"the JVM does not answer: {first_line(error)}") from error
     known: dict[str, bool] = {}
 
-    def judge(name: str) -> bool:
+    def matcher(name: str) -> bool:
         if name not in known:
             try:
                 known[name] = bool(compiled.matcher(name).matches())
@@ -26,4 +35,4 @@ def java_matcher(jvm: Any, pattern: str) -> Matcher:
                 raise ConnectionError(f"the JVM does not answer: {first_line(error)}") from error
         return known[name]
 
-    return judge
+    return matcher

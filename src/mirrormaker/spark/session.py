@@ -165,6 +165,7 @@ class Engine:
                 stopper.join(_ENDS_WITHIN)
         if self.process is not None:
             jvm.end(self.process, _ENDS_WITHIN)
+            self._forget()
 
     def _conf(self, java: Any) -> SparkConf:
         """Ours, under what spark-submit was given, under what the mirror was given."""

@@ -1,1 +1,1 @@
-"""Do source and target hold the same records? A Spark job that reads both, and says so in one line."""
+"""`mirrormaker verify`: compare the records of source and target with Spark."""

@@ -1,11 +1,11 @@
-"""Records as chunks: a few thousand at a time, cut where the content says so, each with one checksum.
+"""Cut records into chunks of about a thousand, each with one checksum.
 
-A record whose checksum ends in zeros ends a chunk. So the same records fall into the same chunks on both sides, wherever their
-offsets are and wherever reading began: what is equal is recognised without bringing any two records together, and only chunks that
-one side lacks are looked at record by record.
+A chunk ends behind a record whose own checksum ends in zeros. The content alone decides that, so the same records fall
+into the same chunks on both sides, whatever their offsets are and wherever reading began. Equal chunks are equal
+records; only chunks that one side lacks are compared record by record.
 
-A *line* is a sequence that a mirror keeps in order: on the source, the records of one partition that go to one target partition;
-on the target, the records of one producer in one partition.
+A *series* is a sequence of records whose order a mirror keeps. On the source, it is the records of one partition that
+go to one target partition; on the target, the records of one producer in one partition.
 """
 
 from __future__ import annotations
@@ -16,76 +16,101 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from mirrormaker.verification.hashing import Hashes
 from mirrormaker.wire.records.varints import Ints
 
-_WRAP = 1 << 64
+# The checksum of records with hashes h0, h1, h2 ... is h0 + h1 * _BASE + h2 * _BASE² ..., modulo 2^64.
+_MODULUS = 1 << 64
 _BASE = 0xD1342543DE82EF95  # odd, so that it has an inverse
-_INVERSE = pow(_BASE, -1, _WRAP)
+_INVERSE = pow(_BASE, -1, _MODULUS)
 
 
-class Line(NamedTuple):
-    """Whose records: `number` is the target partition on the source's side, and the producer on the target's."""
+class Series(NamedTuple):
+    """A sequence of records whose order a mirror keeps."""
 
-    side: int  # 0, 1, ... for sources, -1 for the target
+    side: int
     topic: str
     partition: int
-    number: int
+    # The target partition if `side` is a source, the producer id if it is the target.
+    selector: int
 
 
 class Chunk(NamedTuple):
-    """Records of one line that follow each other; `closed` if its last record is one that ends a chunk."""
+    """Consecutive records of one series."""
 
-    line: Line
-    checksum: int  # of all records, in their order
-    records: int
-    first: int
-    last: int
-    closed: bool
-    stamped: int  # records whose timestamp is the broker's own
+    series: Series
+    checksum: int
+    records: int  # how many
+    first: int  # offset
+    last: int  # offset
+    closed: bool  # False if the chunk goes on in another span, or at the end of a series
+    broker_stamped: int  # how many records have the broker's own timestamp
 
-    def then(self, other: Chunk) -> Chunk:
-        """Both as one: a checksum of a sequence is made from those of its parts."""
+    def followed_by(self, other: Chunk) -> Chunk:
+        """Return both as one chunk."""
         return self._replace(
-            checksum=joined(self.checksum, self.records, other.checksum),
+            checksum=(self.checksum + pow(_BASE, self.records, _MODULUS) * other.checksum) % _MODULUS,
             records=self.records + other.records,
             last=other.last,
             closed=other.closed,
-            stamped=self.stamped + other.stamped,
+            broker_stamped=self.broker_stamped + other.broker_stamped,
         )
 
 
-SCHEMA = pa.schema(
-    [
-        pa.field("span", pa.int32()),
-        pa.field("number", pa.int64()),
-        pa.field("checksum", pa.int64()),
-        pa.field("count", pa.int64()),
-        pa.field("first", pa.int64()),
-        pa.field("last", pa.int64()),
-        pa.field("closed", pa.bool_()),
-        pa.field("stamped", pa.int64()),
-        pa.field("trouble", pa.string()),
-    ]
-)
+class Chunker:
+    """Cut the records of one span into chunks; hold only one open chunk of each series."""
 
+    def __init__(self, side: int, topic: str, partition: int, bits: int) -> None:
+        """`bits`: a record whose checksum ends in so many zeros ends a chunk."""
+        self._partition = (side, topic, partition)
+        self._mask = np.uint64((1 << bits) - 1)
+        self._powers = self._inverse_powers = np.ones(1, np.uint64)
+        self._open: dict[int, Chunk] = {}
 
-def joined(left: int, count: int, right: int) -> int:
-    return (left + pow(_BASE, count, _WRAP) * right) % _WRAP
+    def add(self, hashes: Hashes, selectors: Ints, offsets: Ints, broker_stamped: npt.NDArray[np.bool_]) -> list[Chunk]:
+        """Take the span's next records; return the chunks that they close."""
+        count = len(hashes)
+        if not count:
+            return []
+        is_one_series = int(selectors.min()) == int(selectors.max())
+        if not is_one_series:
+            order = np.argsort(selectors, kind="stable")
+            hashes, selectors, offsets = hashes[order], selectors[order], offsets[order]
+            broker_stamped = broker_stamped[order]
+        # A piece ends behind a record that ends a chunk, where the next series begins, and with the last record.
+        ends_chunk = (hashes & self._mask) == 0
+        ends_piece = ends_chunk.copy()
+        ends_piece[-1] = True
+        if not is_one_series:
+            ends_piece[:-1] |= selectors[1:] != selectors[:-1]
+        last = np.flatnonzero(ends_piece)
+        first = np.concatenate([[0], last[:-1] + 1])
+        self._grow_powers(count)
+        checksums = np.add.reduceat(hashes * self._powers[:count], first) * self._inverse_powers[first]
+        stamped = np.add.reduceat(broker_stamped.astype(np.int64), first)
+        closed: list[Chunk] = []
+        for checksum, selector, records, low, high, is_closed, stamps in zip(
+            checksums.tolist(), selectors[first].tolist(), (last - first + 1).tolist(), offsets[first].tolist(),
+            offsets[last].tolist(), ends_chunk[last].tolist(), stamped.tolist(), strict=True,
+        ):  # fmt: skip
+            chunk = Chunk(Series(*self._partition, selector), checksum, records, low, high, is_closed, stamps)
+            begun = self._open.pop(selector, None)
+            if begun is not None:
+                chunk = begun.followed_by(chunk)
+            if is_closed:
+                closed.append(chunk)
+            else:
+                self._open[selector] = chunk
+        return closed
 
+    def open_chunks(self) -> list[Chunk]:
+        """Return the chunks that are not closed at the end of the span."""
+        return list(self._open.values())
 
-class Powers:
-    """Of the base and of its inverse, as many as were ever asked for."""
-
-    def __init__(self) -> None:
-        self._up = self._down = np.ones(1, np.uint64)
-
-    def __call__(self, count: int) -> tuple[Hashes, Hashes]:
-        if len(self._up) < count:
-            self._up, self._down = (_powers(base, 2 * count) for base in (_BASE, _INVERSE))
-        return self._up[:count], self._down[:count]
+    def _grow_powers(self, count: int) -> None:
+        if len(self._powers) < count:
+            self._powers, self._inverse_powers = (_powers(base, 2 * count) for base in (_BASE, _INVERSE))
 
 
 def _powers(base: int, count: int) -> Hashes:
@@ -94,58 +119,12 @@ def _powers(base: int, count: int) -> Hashes:
     return np.cumprod(steps, dtype=np.uint64)
 
 
-class Chunker:
-    """Takes the records of one span in their order; remembers only the chunk of each line that is not closed yet."""
-
-    def __init__(self, side: int, topic: str, partition: int, bits: int) -> None:
-        self._where = (side, topic, partition)
-        self._ends = np.uint64((1 << bits) - 1)
-        self._powers = Powers()
-        self._open: dict[int, Chunk] = {}
-
-    def take(self, hashes: Hashes, numbers: Ints, offsets: Ints, stamped: npt.NDArray[np.bool_]) -> list[Chunk]:
-        """The chunks that these records close."""
-        closed: list[Chunk] = []
-        order = None
-        if len(numbers) and int(numbers.min()) != int(numbers.max()):
-            order = np.argsort(numbers, kind="stable")
-            hashes, numbers, offsets, stamped = hashes[order], numbers[order], offsets[order], stamped[order]
-        # A part ends behind a record that ends a chunk, and where the next line begins.
-        ends = (hashes & self._ends) == 0
-        stops = ends.copy()
-        stops[-1:] = True
-        if order is not None:
-            stops[:-1] |= numbers[1:] != numbers[:-1]
-        last = np.flatnonzero(stops)
-        first = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
-        up, down = self._powers(len(hashes))
-        sums = np.add.reduceat(hashes * up, first) * down[first] if len(first) else hashes
-        marks = np.add.reduceat(stamped.astype(np.int64), first) if len(first) else offsets
-        for checksum, number, count, low, high, is_closed, mark in zip(
-            sums.tolist(), numbers[first].tolist(), (last - first + 1).tolist(), offsets[first].tolist(),
-            offsets[last].tolist(), ends[last].tolist(), marks.tolist(), strict=True,
-        ):  # fmt: skip
-            chunk = Chunk(Line(*self._where, number), checksum, count, low, high, is_closed, mark)
-            begun = self._open.pop(number, None)
-            if begun is not None:
-                chunk = begun.then(chunk)
-            if is_closed:
-                closed.append(chunk)
-            else:
-                self._open[number] = chunk
-        return closed
-
-    def rest(self) -> list[Chunk]:
-        """What is not closed at the end of the span."""
-        return list(self._open.values())
-
-
-def stitched(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Chunks that lie in two spans or more, put together."""
-    for _, parts in groupby(sorted(chunks, key=lambda c: (c.line, c.first)), key=lambda c: c.line):
+def join_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Put chunks together that lie in two spans or more."""
+    for _, pieces in groupby(sorted(chunks, key=lambda c: (c.series, c.first)), key=lambda c: c.series):
         begun: Chunk | None = None
-        for part in parts:
-            begun = begun.then(part) if begun is not None else part
+        for piece in pieces:
+            begun = begun.followed_by(piece) if begun is not None else piece
             if begun.closed:
                 yield begun
                 begun = None

@@ -1,33 +1,47 @@
-"""One comparison with a Spark of its own, from the first look to the end of its JVM."""
+"""`verify`: one comparison, in a Spark of its own or in an existing session."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, StatusTracker
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirrormaker.console.display import duration
-from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
+from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, SettingError, describe
 from mirrormaker.model.topic_filter import Filter, is_plain, python_matcher
-from mirrormaker.settings.clients import SourceSettings, TargetSettings
+from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
+from mirrormaker.settings.properties import PropertiesLike, load
 from mirrormaker.spark import class_archive
 from mirrormaker.spark.java_regex import java_matcher
+from mirrormaker.spark.jvm import first_line
 from mirrormaker.spark.session import Engine
 from mirrormaker.verification.comparison import Comparison
-from mirrormaker.verification.plan import Window
+from mirrormaker.verification.plan import Time, Window
 from mirrormaker.verification.survey import Survey
 from mirrormaker.verification.verdict import Verdict
 
-# A mirror's Spark never gives up; a comparison that fails should say so.
-_SETTINGS = {
+Progress = Callable[[str], None]
+
+# Settings of a session that both kinds of comparisons need. Only tables that are known to be small are broadcast.
+_SESSION_SETTINGS = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+# The mirror's Spark never gives up. A comparison that fails should end instead.
+_SPARK_SETTINGS = {
+    **_SESSION_SETTINGS,
     "spark.task.maxFailures": "4",
     "spark.network.timeout": "120s",
     "spark.executor.heartbeatInterval": "10s",
@@ -35,99 +49,214 @@ _SETTINGS = {
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.executor.memory": "1g",
     "spark.sql.execution.arrow.localRelationThreshold": "48MB",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",  # only what is known to be small
 }
-_STREAMS = 64  # half of the cores of a cluster that are asked for at most
+_STREAMS = 64  # half of the cores that are requested from a Spark cluster at most
 _HEAP = "-Xmx1g"
-_GROUP = "mirrormaker verify"
-_EVERY = 2.0  # seconds between lines of progress
+_JOB_GROUP = "mirrormaker verify"
+_JOB_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_PROGRESS_INTERVAL = 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How to start a Spark for one comparison."""
+
+    master: str | None = None  # default: all cores of this machine
+    settings: Sequence[tuple[str, str]] = ()
+    log_file: str | None = None  # default: a temporary file
 
 
 def verify(
-    sources: Sequence[SourceSettings],
-    target: TargetSettings,
+    sources: SourceSettings | PropertiesLike | Sequence[SourceSettings | PropertiesLike],
+    target: TargetSettings | PropertiesLike,
     *,
-    include: str | None,
-    exclude: str | None,
-    only: Sequence[str],
-    window: Window,
-    other_writers: bool,
-    spark: tuple[str | None, Sequence[tuple[str, str]], str | None],
+    whitelist: str | None = None,
+    blacklist: str | None = None,
+    topics: str | Sequence[str] = (),
+    since: Time | None = None,
+    until: Time | None = None,
+    allow_other_writers: bool = False,
+    spark: SparkSession | SparkOptions | None = None,
+    progress: Progress | None = None,
 ) -> Verdict:
-    """`spark` is its master, further settings, and a file for its log."""
-    master, extra, log = spark
-    chosen = Filter.of(include, exclude)
-    directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
-    cores = os.cpu_count() or 1
-    engine = Engine(
-        master or (None if "PYSPARK_GATEWAY_PORT" in os.environ else f"local[{cores},4]"),
-        {**_SETTINGS, **dict(extra)}.items(),
-        _STREAMS,
-        directory,
-        Path(log).absolute() if log else directory / "spark.log",
-        [*class_archive.options(), _HEAP],
-    )
-    look = Survey(sources, target, window)
+    """Compare the records of source and target: key, value, headers, timestamp and order.
+
+    `sources` and `target` are the property files that the mirror runs with, or their content as mappings. `whitelist`
+    or `blacklist` is the mirror's filter; without one, the filter in the sources' files counts. `topics` takes only
+    some of the filter's topics; without any filter, it names them. `since` and `until` take only records with
+    timestamps between them. `allow_other_writers`: records on the target that the mirror did not write are no
+    difference.
+
+    `spark` is a session whose workers have this package: it is neither configured nor stopped. Without one, a Spark is
+    started and ended. `progress` is called with a line of text every two seconds; without it, nothing is reported.
+
+    Raise SettingError for a mistake in the arguments, CannotTell if something keeps both sides from being compared.
+    """
+    source_list = [sources] if isinstance(sources, SourceSettings | str | PathLike | Mapping) else list(sources)
+    source_values = [_source(settings) for settings in source_list]
+    target_value = target if isinstance(target, TargetSettings) else target_settings(load(target, "target settings"))
+    names = [topics] if isinstance(topics, str) else list(topics)
+    topic_filter = _topic_filter(whitelist, blacklist, names, source_values)
+    window = Window.of(since, until)
+
+    def compare() -> Verdict:
+        survey = Survey(source_values, target_value, window)
+        try:
+            with _engine(spark) as engine:
+                survey.run(survey.connect())
+                jvm = engine.start_jvm()
+                pattern = topic_filter.pattern
+                matcher = python_matcher(pattern) if is_plain(pattern) else java_matcher(jvm, pattern)
+                chosen = survey.names(topic_filter, matcher, names)
+                session = engine.start_session()
+                with _report_progress(session.sparkContext, progress):
+                    return Comparison(session, survey, allow_other_writers).run(chosen)
+        except (ClusterError, *OUTAGE) as error:
+            raise CannotTell(describe(error)) from error
+        except (Py4JError, PySparkException) as error:
+            raise CannotTell(f"Spark has failed: {first_line(error)}") from error
+        finally:
+            survey.close()
+
+    return _outside_event_loop(compare)
+
+
+def _source(settings: SourceSettings | PropertiesLike) -> SourceSettings:
+    return settings if isinstance(settings, SourceSettings) else source_settings(load(settings, "source settings"))
+
+
+def _topic_filter(
+    whitelist: str | None, blacklist: str | None, topics: Sequence[str], sources: Sequence[SourceSettings]
+) -> Filter:
+    if whitelist is not None and blacklist is not None:
+        raise SettingError("whitelist and blacklist contradict each other: give one of them")
+    if whitelist is not None or blacklist is not None:
+        return Filter.of(whitelist, blacklist)
+    filters = {(source.include, source.exclude) for source in sources}
+    if len(filters) == 1 and any(next(iter(filters))):
+        return Filter.of(*next(iter(filters)))
+    if topics:
+        return Filter.of(".*", None)
+    raise SettingError("it is not clear which topics to compare: give a whitelist, a blacklist, or topics")
+
+
+def _outside_event_loop(function: Callable[[], Verdict]) -> Verdict:
+    """Call a function that runs event loops of its own. In a notebook one runs already, so it gets another thread."""
     try:
-        look.run(look.connect())
-        java = engine.start_jvm()
-        judge = python_matcher(chosen.pattern) if is_plain(chosen.pattern) else java_matcher(java, chosen.pattern)
-        names = look.names(chosen, judge, only)
-        session = engine.start_session()
-        with _progress(session):
-            return Comparison(session, look, other_writers).run(names)
-    except CannotTell:
-        raise
-    except (ClusterError, *OUTAGE) as error:
-        raise CannotTell(describe(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith(("py4j", "pyspark")):
-            raise CannotTell(f"Spark has failed: {str(error).strip().splitlines()[0][:300]}") from error
-        raise
-    finally:
-        look.close()
-        engine.end()
-        shutil.rmtree(directory, ignore_errors=True)
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
+
+
+# -- Spark
+
+
+class _ExistingSpark:
+    """The caller's Spark session, in the shape of an `Engine`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def start_jvm(self) -> Any:
+        """Return the session's JVM."""
+        return self._session.sparkContext._jvm
+
+    def start_session(self) -> SparkSession:
+        """Return a new session of the same Spark application, so that the caller's settings stay as they are."""
+        session = self._session.newSession()
+        for key, value in _SESSION_SETTINGS.items():
+            session.conf.set(key, value)
+        return session
+
+    def end(self) -> None:
+        """Make the caller's session the active one again, as every call of `createDataFrame` does."""
+        self._session.createDataFrame([], "nothing int")
 
 
 @contextlib.contextmanager
-def _progress(session: SparkSession) -> Iterator[None]:
-    """A line on stderr every few seconds: how much is read, and how long it will take."""
-    context = session.sparkContext
-    context.setJobGroup(_GROUP, "comparing source and target")
+def _engine(spark: SparkSession | SparkOptions | None) -> Iterator[Engine | _ExistingSpark]:
+    """Yield a Spark that is ready to start, or the existing one; end what was started."""
+    engine: Engine | _ExistingSpark
+    directory: Path | None = None
+    if spark is None or isinstance(spark, SparkOptions):
+        context: Any = SparkContext
+        if context._active_spark_context is not None:
+            raise SettingError("this process has a Spark session already: pass it as spark=")
+        directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
+        engine = _new_engine(spark or SparkOptions(), directory)
+    else:
+        engine = _ExistingSpark(spark)
+    try:
+        yield engine
+    finally:
+        engine.end()
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _new_engine(options: SparkOptions, directory: Path) -> Engine:
+    default_master = None if "PYSPARK_GATEWAY_PORT" in os.environ else f"local[{os.cpu_count() or 1},4]"
+    return Engine(
+        options.master or default_master,
+        {**_SPARK_SETTINGS, **dict(options.settings)}.items(),
+        _STREAMS,
+        directory,
+        Path(options.log_file).absolute() if options.log_file else directory / "spark.log",
+        [*class_archive.options(), _HEAP],
+    )
+
+
+@contextlib.contextmanager
+def _report_progress(context: SparkContext, progress: Progress | None) -> Iterator[None]:
+    """Call `progress` every two seconds with what the jobs of this thread have done."""
+    if progress is None:
+        yield
+        return
+    report = progress
+    before = {key: context.getLocalProperty(key) for key in _JOB_GROUP_PROPERTIES}
+    context.setJobGroup(_JOB_GROUP, "comparing source and target")
     done = threading.Event()
 
-    def show() -> None:
+    def watch() -> None:
         started = time.monotonic()
         tracker = context.statusTracker()
-        while not done.wait(_EVERY):
-            with contextlib.suppress(Exception):  # the JVM ends while we ask
-                for text in _stages(tracker, time.monotonic() - started):
-                    print(text, file=sys.stderr, flush=True)
+        while not done.wait(_PROGRESS_INTERVAL):
+            try:
+                line = _progress_line(tracker, time.monotonic() - started)
+            except Exception:
+                # The JVM may end while it is asked, which py4j reports in many ways.
+                continue
+            if line:
+                report(f"{time.strftime('%H:%M:%S')} {line}")
 
-    thread = threading.Thread(target=show, daemon=True)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
+        with contextlib.suppress(Py4JError, OSError):
+            for key, value in before.items():
+                context.setLocalProperty(key, value)
 
 
-def _stages(tracker: object, seconds: float) -> list[str]:
-    """Of the stage that is at work now."""
-    ask: object = tracker
-    jobs = ask.getJobIdsForGroup(_GROUP)  # type: ignore[attr-defined]
+def _progress_line(tracker: StatusTracker, seconds: float) -> str:
+    """Return how far the running job is; empty if none runs."""
+    jobs = tracker.getJobIdsForGroup(_JOB_GROUP)
     for number in jobs:
-        job = ask.getJobInfo(number)  # type: ignore[attr-defined]
+        job = tracker.getJobInfo(number)
         if job is None or job.status != "RUNNING":
             continue
-        stages = [ask.getStageInfo(stage) for stage in job.stageIds]  # type: ignore[attr-defined]
-        known = [stage for stage in stages if stage is not None]
-        total, finished = sum(s.numTasks for s in known), sum(s.numCompletedTasks for s in known)
+        stages = [stage for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
+        total, finished = sum(s.numTasks for s in stages), sum(s.numCompletedTasks for s in stages)
         if not total or finished == total:
             continue
-        what = "reading both sides" if len(jobs) == 1 else "looking closer"
-        left = f", {duration(seconds * (total - finished) / finished)} left" if finished and len(jobs) == 1 else ""
-        return [f"{time.strftime('%H:%M:%S')} {what}: {finished} of {total} parts{left}"]
-    return []
+        # The first job reads everything. Later jobs compare records, and nobody knows how many of them will come.
+        if len(jobs) > 1:
+            return f"comparing record by record: {finished} of {total} parts"
+        left = f", {duration(seconds * (total - finished) / finished)} left" if finished else ""
+        return f"reading both sides: {finished} of {total} parts{left}"
+    return ""

@@ -1,89 +1,106 @@
-"""The differences themselves: counted by kind, and the first few of each topic with their places."""
+"""What can become of a record when both sides are compared, and a difference in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from mirrormaker.verification.causes import CHANGED, DOUBLED, EXTRA, MISSING, Difference
-from mirrormaker.verification.plan import TARGET, TopicPlan
+from mirrormaker.errors import ClusterError
+from mirrormaker.verification.plan import TARGET
+from mirrormaker.verification.spans import TaskInput
+from mirrormaker.wire.records.arrow import to_table
 
-SHOWN = 5  # differences that are spelled out, for each topic
+SAME = "same"
+
+# Causes for which only one side has a record without any difference.
+NOT_YET_MIRRORED = "not_yet_mirrored"
+STILL_ARRIVING = "still_arriving"
+DELETED_ON_SOURCE = "deleted_on_source"
+DELETED_ON_TARGET = "deleted_on_target"
+COMPACTED = "compacted"
+BEFORE_THE_MIRROR = "before_the_mirror"
+OTHER_WRITERS = "other_writers"
+
+# Kinds of differences.
+MISSING = "missing"
+CHANGED = "changed"
+DOUBLED = "doubled"
+EXTRA = "extra"
+OUT_OF_ORDER = "out_of_order"
+
+# The names are keys of the JSON output; the texts are columns of the table, in this order.
+CAUSES = {
+    NOT_YET_MIRRORED: "not yet mirrored",
+    STILL_ARRIVING: "still arriving",
+    DELETED_ON_SOURCE: "deleted on the source",
+    DELETED_ON_TARGET: "deleted on the target",
+    COMPACTED: "compacted away",
+    BEFORE_THE_MIRROR: "from before the mirror",
+    OTHER_WRITERS: "of other writers",
+}
+DIFFERENCES = {
+    MISSING: "missing",
+    CHANGED: "changed",
+    DOUBLED: "twice",
+    EXTRA: "unknown to the source",
+    OUT_OF_ORDER: "out of order",
+}
+
+_FIELDS = ("key", "value", "headers", "timestamp")
 
 
-def named(
-    plans: Sequence[TopicPlan],
-    anchored: DataFrame,
-    rows: DataFrame,
-    left: DataFrame,
-    right: DataFrame,
-    moved: DataFrame,
-    counts: dict[tuple[str, str], int],
-) -> list[Difference]:
-    """What is missing and what is extra at the same place is one record that was changed."""
-    missing = left.filter(F.col("cause") == MISSING).select(
-        "topic", "place", "side", "partition", "left", F.lit(None).cast("long").alias("right")
-    )
-    extra = right.filter(F.col("cause") == EXTRA).select(
-        "topic", "place", F.lit(None).cast("int").alias("side"), F.lit(None).cast("int").alias("partition"),
-        F.lit(None).cast("long").alias("left"), "right", "hash",
-    )  # fmt: skip
-    known = anchored.select("topic", "place", "side", "partition", "left", "right")
-    of_line = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
-    of_place = Window.partitionBy("topic", "place").orderBy("right")
-    matched = F.expr("left is not null and right is not null")
-    here = F.last(F.when(matched, F.col("left")), True)
-    there = F.last(F.when(matched, F.col("right")), True)
-    missing = (
-        known.unionByName(missing)
-        .withColumn("after", here.over(of_line))
-        .withColumn("beside", there.over(of_line))
-        .filter("right is null")
-    )
-    extra = (
-        known.withColumn("hash", F.lit(None).cast("long"))
-        .unionByName(extra)
-        .withColumn("after", here.over(of_place))
-        .filter("left is null")
-    )
-    turn = Window.partitionBy("topic", "place", "after")
-    missing = missing.select(
-        "topic", "place", "side", "partition", "left", "beside", F.coalesce("after", F.lit(-1)).alias("after"),
-        F.row_number().over(turn.orderBy("left")).alias("n"),
-    )  # fmt: skip
-    twins = rows.filter(f"side != {TARGET}").groupBy("topic", "place", "hash").agg(F.min("offset").alias("twin"))
-    extra = extra.join(twins, ["topic", "place", "hash"], "left").select(
-        "topic", "place", "right", F.col("twin"), F.coalesce("after", F.lit(-1)).alias("after"),
-        F.row_number().over(turn.orderBy(F.col("twin").isNotNull(), "right")).alias("n"),
-    )  # fmt: skip
-    both = (
-        missing.join(extra, ["topic", "place", "after", "n"], "full")
-        .withColumn("near", F.when(F.col("right").isNull(), F.col("beside")).otherwise(F.coalesce("twin", "after")))
-        .withColumn(
-            "cause",
-            F.when(F.col("right").isNull(), MISSING)
-            .when(F.col("left").isNull() & F.col("twin").isNotNull(), DOUBLED)
-            .when(F.col("left").isNull(), EXTRA)
-            .otherwise(CHANGED),
-        )
-    )
-    columns = ("topic", "place", "side", "partition", "left", "right", "cause", "near")
-    moved = moved.withColumn("near", F.lit(None).cast("long"))
-    all_of_them = both.select(*columns).unionByName(moved.select(*columns)).persist()
-    for key in [key for key in counts if key[1] in (MISSING, EXTRA)]:
-        del counts[key]  # of a changed record both halves were counted
-    for topic, cause, number in all_of_them.groupBy("topic", "cause").count().collect():
-        counts[plans[topic].name, cause] = number
-    first = Window.partitionBy("topic").orderBy("place", F.coalesce("left", "right"))
-    few = all_of_them.withColumn("n", F.row_number().over(first)).filter(F.col("n") <= SHOWN).collect()
-    all_of_them.unpersist()
-    return [
-        Difference(
-            row["cause"], plans[row["topic"]].name, row["place"],
-            0 if row["side"] is None else row["side"],
-            row["place"] if row["partition"] is None else row["partition"], row["left"], row["right"], row["near"],
-        )
-        for row in sorted(few, key=lambda row: (row["topic"], row["n"]))
-    ]  # fmt: skip
+@dataclass(frozen=True)
+class Difference:
+    """One record that is not the same on both sides."""
+
+    kind: str
+    topic: str
+    side: int
+    partition: int
+    target_partition: int
+    source_offset: int | None
+    target_offset: int | None
+    # On the side that lacks the record: the offset of the record before its place. Of a doubled record: its source
+    # offset.
+    neighbour: int | None = None
+
+
+def describe_difference(difference: Difference, task: TaskInput) -> str:
+    """Return one line without any content of the record. A changed record is read again to name its fields."""
+    source = f"{difference.topic}-{difference.partition}"
+    target = f"{difference.topic}-{difference.target_partition}"
+    on_target = "" if source == target else f"{target} "
+    ours, theirs, neighbour = difference.source_offset, difference.target_offset, difference.neighbour
+    place = f"behind offset {neighbour}" if neighbour is not None and neighbour >= 0 else "before its first record"
+    if difference.kind == CHANGED:
+        fields = _changed_fields(difference, task)
+        return f"{source}: {fields} changed: source offset {ours}, target {on_target}offset {theirs}"
+    if difference.kind == MISSING:
+        return f"{source}: missing: source offset {ours}, on the target {on_target}{place}"
+    if difference.kind == OUT_OF_ORDER:
+        return f"{source}: out of order: source offset {ours}, target {on_target}offset {theirs}"
+    if difference.kind == DOUBLED:
+        return f"{target}: twice: source offset {neighbour}, again at target offset {theirs}"
+    return f"{target}: unknown to the source: target offset {theirs}, on the source {place}"
+
+
+def _changed_fields(difference: Difference, task: TaskInput) -> str:
+    assert difference.source_offset is not None and difference.target_offset is not None
+    topic = difference.topic
+    try:
+        ours = _read_record(task, difference.side, topic, difference.partition, difference.source_offset)
+        theirs = _read_record(task, TARGET, topic, difference.target_partition, difference.target_offset)
+    except (ClusterError, pa.ArrowInvalid, UnicodeDecodeError):
+        # The record is gone by now, or the name of a header is no text.
+        return "content"
+    return " and ".join(field for field in _FIELDS if ours.get(field) != theirs.get(field)) or "content"
+
+
+def _read_record(task: TaskInput, side: int, topic: str, partition: int, offset: int) -> dict[str, Any]:
+    with task.open_log(side) as log:
+        for part in log.read(topic, partition, offset, offset + 1):
+            record: dict[str, Any] = to_table(part.records).to_pylist()[0]
+            return record
+    return {}

@@ -1,4 +1,4 @@
-"""Reading a range of a partition's log, as columns, from inside a Spark task."""
+"""Read a range of a partition's log as columns, from inside a Spark task."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mirrormaker.errors import (
-    OUTAGE,
-    BadFrame,
-    BrokerError,
-    ClusterError,
-    CorruptBatch,
-    DataError,
-    describe,
-    raise_for,
-)
+from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, CorruptBatch, DataError, describe, raise_for
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
@@ -28,98 +19,112 @@ from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack_some
+from mirrormaker.wire.records.transactions import flag_data
 from mirrormaker.wire.records.varints import Ints
-from mirrormaker.worker.lanes import flag_data
 
 T = TypeVar("T")
+_PendingFetch = tuple[int, "asyncio.Future[memoryview]"]  # the request's version, and its response
+_Aborted = Sequence[tuple[int, int]]  # producer id and first offset of each aborted transaction
 
-_ANSWER = 4 << 20  # bytes of one answer; two are held at a time
-_PIECE = 4 << 20  # bytes of unpacked records that are looked at together
-_UNPACKED = 1 << 30  # bytes that a single batch may become: more than any broker takes
-_PER_RECORD = 1024  # bytes asked for where only a few records are wanted
-_PATIENCE = 30.0  # seconds without any answer: a broker is restarted in less
-_PAUSE = 0.2  # seconds before asking again; metadata is refreshed meanwhile
-_MAX_WAIT_MS = 100  # everything that is asked for is there already
+_FETCH_BYTES = 4 << 20  # of one response; two are held at a time
+_SLICE_BYTES = 4 << 20  # of unpacked records in one slice
+_MAX_BATCH_BYTES = 1 << 30  # of one unpacked batch: more than any broker accepts
+_BYTES_PER_RECORD = 1024  # requested for each offset where only a few records are wanted
+_PATIENCE = 30.0  # seconds without progress: a broker restarts in less
+_PAUSE = 0.2  # seconds before the metadata is refreshed and the fetch is repeated
+_MAX_WAIT_MS = 100  # short, because all requested records are in the log already
 
 
-class Piece(NamedTuple):
-    """Some records that follow each other; who wrote each, and whether the broker's clock stamped it."""
+class LogSlice(NamedTuple):
+    """Consecutive records of a log, with each record's producer id, and True where the broker set the timestamp."""
 
     records: Records
-    producers: Ints
-    stamped: npt.NDArray[np.bool_]
+    producer_ids: Ints
+    broker_stamped: npt.NDArray[np.bool_]
 
-    def part(self, which: slice | npt.NDArray[np.bool_]) -> Piece:
-        return Piece(self.records[which], self.producers[which], self.stamped[which])
+    def select(self, rows: slice | npt.NDArray[np.bool_]) -> LogSlice:
+        """Return some of the records."""
+        return LogSlice(self.records[rows], self.producer_ids[rows], self.broker_stamped[rows])
 
 
-class Logs:
-    """One cluster, read by one task: a loop of its own, and the next answer asked for before the last is looked at."""
+class LogReader:
+    """Read the logs of one cluster, inside `with`. The next fetch is under way while the caller works on the last one.
+
+    Runs an event loop of its own, so it must not be used in a thread where one runs.
+    """
 
     def __init__(self, endpoint: Endpoint, read_committed: bool) -> None:
         self._loop = asyncio.new_event_loop()
         self._cluster = Cluster(endpoint)
         self._read_committed = read_committed
 
-    def close(self) -> None:
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._cluster.close()
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def __enter__(self) -> Logs:
-        return self
+    def read(self, topic: str, partition: int, start: int, stop: int) -> Iterator[LogSlice]:
+        """Yield the data records from offset `start` up to `stop`, without those that retention has deleted meanwhile.
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def read(self, topic: str, partition: int, start: int, stop: int) -> Iterator[Piece]:
-        """The data records from `start` up to `stop`; what retention has taken meanwhile is passed over."""
+        Raise ClusterError after 30 s without progress, or if the log cannot be read.
+        """
+        name = f"{topic}-{partition} on {self._cluster.endpoint}"
         at = start
-        ahead: tuple[int, asyncio.Future[memoryview]] | None = None
-        heard = time.monotonic()
+        pending: _PendingFetch | None = None
+        progress_at = time.monotonic()
         while at < stop:
             try:
-                answer = ahead or self._run(self._ask(topic, partition, at, stop))
-                ahead = None
-                part = self._run(self._answered(topic, partition, answer))
-                runs, end = list(split(part.records)), at
+                pending = pending or self._run(self._send_fetch(topic, partition, at, stop))
+                current, pending = pending, None
+                response = self._run(self._receive(topic, partition, current))
+                runs, end = list(split(response.records)), at
                 if runs:
-                    end = _end(runs[-1])
-                elif time.monotonic() - heard > _PATIENCE:
-                    raise ClusterError(f"{self._name(topic, partition)}: nothing comes for offset {at}")
+                    end = _end_offset(runs[-1])
+                elif time.monotonic() - progress_at > _PATIENCE:
+                    raise ClusterError(f"{name}: the broker returns no records for offset {at}")
                 if at < end < stop:
-                    ahead = self._run(self._ask(topic, partition, end, stop))
+                    pending = self._run(self._send_fetch(topic, partition, end, stop))
             except OUTAGE as error:
                 if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
-                    at = self._run(self._beginning(topic, partition, at))
+                    at = self._run(self._log_start(topic, partition, at, name))
                     continue
-                ahead = None
-                if time.monotonic() - heard > _PATIENCE:
-                    raise ClusterError(f"{self._name(topic, partition)}, offset {at}: {describe(error)}") from error
-                self._run(self._settle(topic))
+                pending = None
+                if time.monotonic() - progress_at > _PATIENCE:
+                    raise ClusterError(f"{name}, offset {at}: {describe(error)}") from error
+                self._run(self._pause_and_refresh(topic))
                 continue
             except CorruptBatch as error:
-                raise ClusterError(f"{self._name(topic, partition)}: {error}") from error
-            yield from self._pieces(f"{self._name(topic, partition)}", runs, part.aborted_transactions, at, stop)
-            at, heard = end, time.monotonic() if end > at else heard  # whoever takes the records may take his time
+                raise ClusterError(f"{name}: {error}") from error
+            try:
+                yield from _slices(runs, response.aborted_transactions, at, stop)
+            except DataError as error:
+                raise ClusterError(f"{name}: {error}") from error
+            if end > at:
+                # Measured after the caller has taken the records: the caller's time does not count.
+                progress_at = time.monotonic()
+            at = end
 
     def _run(self, task: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(task)
 
-    def _name(self, topic: str, partition: int) -> str:
-        return f"{topic}-{partition} on {self._cluster.endpoint}"
-
-    async def _ask(self, topic: str, partition: int, at: int, stop: int) -> tuple[int, asyncio.Future[memoryview]]:
+    async def _send_fetch(self, topic: str, partition: int, at: int, stop: int) -> _PendingFetch:
         cluster = self._cluster
         if topic not in cluster.topics:
             await cluster.refresh([topic])
         leader = cluster.leader(topic, partition)
         if leader is None:
-            raise BrokerError(NOT_LEADER_OR_FOLLOWER, "it has no leader")
+            raise BrokerError(NOT_LEADER_OR_FOLLOWER, "the partition has no leader")
         connection = await cluster.connection(leader.leader, "fetch")
         version = fetch.version_for(connection)
-        # Old brokers cut a batch that is larger than the limit, and it would never come.
-        size = min(_ANSWER, (stop - at) * _PER_RECORD) if version >= fetch.FIRST_WITH_MAX_BYTES else _ANSWER
+        # Old brokers cut a batch that is larger than the limit, so a small limit would never return it whole.
+        size = (
+            min(_FETCH_BYTES, (stop - at) * _BYTES_PER_RECORD)
+            if version >= fetch.FIRST_WITH_MAX_BYTES
+            else _FETCH_BYTES
+        )
         wanted = fetch.PartitionToFetch(partition, at, leader.leader_epoch, max_bytes=size)
         body = fetch.encode_request(
             version,
@@ -131,57 +136,52 @@ class Logs:
         )
         return version, connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
 
-    async def _answered(
-        self, topic: str, partition: int, asked: tuple[int, asyncio.Future[memoryview]]
-    ) -> fetch.FetchedPartition:
-        version, answer = asked
-        data = await asyncio.wait_for(asyncio.shield(answer), self._cluster.endpoint.request_timeout)
-        error, found = fetch.decode_response(version, data)
+    async def _receive(self, topic: str, partition: int, pending: _PendingFetch) -> fetch.FetchedPartition:
+        version, response = pending
+        data = await asyncio.wait_for(asyncio.shield(response), self._cluster.endpoint.request_timeout)
+        error, partitions = fetch.decode_response(version, data)
         raise_for(error)
-        if not found:
-            raise BadFrame(f"the answer does not speak of {topic}-{partition}")
-        raise_for(found[0].error)
-        return found[0]
+        if not partitions:
+            raise BadFrame(f"the fetch response does not contain {topic}-{partition}")
+        raise_for(partitions[0].error)
+        return partitions[0]
 
-    async def _beginning(self, topic: str, partition: int, at: int) -> int:
-        """Retention may have passed us; a log that ends before this was cut back, and nothing can be said of it."""
-        found = (await list_offsets(self._cluster, [(topic, partition)], EARLIEST))[topic, partition]
-        if isinstance(found, Exception) or found <= at:
-            raise ClusterError(f"{self._name(topic, partition)}: offset {at} was there and is gone; verify again")
-        return found
+    async def _log_start(self, topic: str, partition: int, at: int, name: str) -> int:
+        """Return the log start offset after retention has moved it past `at`; any other reason is an error."""
+        start = (await list_offsets(self._cluster, [(topic, partition)], EARLIEST))[topic, partition]
+        if isinstance(start, Exception) or start <= at:
+            raise ClusterError(f"{name}: the log was truncated and has no offset {at} any more; verify again")
+        return start
 
-    async def _settle(self, topic: str) -> None:
+    async def _pause_and_refresh(self, topic: str) -> None:
         await asyncio.sleep(_PAUSE)
         try:
             await self._cluster.refresh([topic])
         except OUTAGE:
             self._cluster.topics.pop(topic, None)
 
-    def _pieces(
-        self, name: str, runs: Sequence[Batches | memoryview], aborted: Sequence[tuple[int, int]], start: int, stop: int
-    ) -> Iterator[Piece]:
-        try:
-            for run in runs:
-                for piece in _old(run) if isinstance(run, memoryview) else _unpacked(run, aborted, start, stop):
-                    offsets = piece.records.offsets
-                    low, high = np.searchsorted(offsets, [start, stop]).tolist()
-                    if low < high:
-                        yield piece if high - low == len(offsets) else piece.part(slice(low, high))
-        except DataError as error:
-            raise ClusterError(f"{name}: {error}") from error
 
-
-def _end(run: Batches | memoryview) -> int:
-    """The offset behind it."""
+def _end_offset(run: Batches | memoryview) -> int:
+    """Return the offset behind the last record."""
     return legacy.last_offset(run) + 1 if isinstance(run, memoryview) else run[len(run) - 1].last_offset + 1
 
 
-def _old(run: memoryview) -> Iterator[Piece]:
-    for records in legacy.unpack(run, _UNPACKED):
-        yield Piece(records, np.full(len(records), -1, np.int64), np.zeros(len(records), np.bool_))
+def _slices(runs: Sequence[Batches | memoryview], aborted: _Aborted, start: int, stop: int) -> Iterator[LogSlice]:
+    """Unpack a fetch response; batches may begin before `start` and end behind `stop`."""
+    for run in runs:
+        for part in _legacy_slices(run) if isinstance(run, memoryview) else _batch_slices(run, aborted, start, stop):
+            offsets = part.records.offsets
+            low, high = np.searchsorted(offsets, [start, stop]).tolist()
+            if low < high:
+                yield part if high - low == len(offsets) else part.select(slice(low, high))
 
 
-def _unpacked(run: Batches, aborted: Sequence[tuple[int, int]], start: int, stop: int) -> Iterator[Piece]:
+def _legacy_slices(run: memoryview) -> Iterator[LogSlice]:
+    for records in legacy.unpack(run, _MAX_BATCH_BYTES):
+        yield LogSlice(records, np.full(len(records), -1, np.int64), np.zeros(len(records), np.bool_))
+
+
+def _batch_slices(run: Batches, aborted: _Aborted, start: int, stop: int) -> Iterator[LogSlice]:
     run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
@@ -192,17 +192,17 @@ def _unpacked(run: Batches, aborted: Sequence[tuple[int, int]], start: int, stop
     for is_data, group in groupby(flags):
         after = at + sum(1 for _ in group)
         if is_data:
-            yield from _data(run.part(at, after), start, stop)
+            yield from _data_slices(run.part(at, after), start, stop)
         at = after
 
 
-def _data(part: Batches, start: int, stop: int) -> Iterator[Piece]:
-    while len(part) and part.first_offset < stop:
-        records, used = unpack_some(part, _UNPACKED, _PIECE)
-        headers = part.headers[:used]
+def _data_slices(batches: Batches, start: int, stop: int) -> Iterator[LogSlice]:
+    while len(batches) and batches.first_offset < stop:
+        records, used = unpack_some(batches, _MAX_BATCH_BYTES, _SLICE_BYTES)
+        headers = batches.headers[:used]
         counts = headers["count"].astype(np.int64)
-        stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
+        broker_stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
         if len(records) and records.offsets[-1] >= start:
-            producers = headers["producer_id"].astype(np.int64)
-            yield Piece(records, np.repeat(producers, counts), np.repeat(stamped, counts))
-        part = part.part(used, len(part))
+            producer_ids = headers["producer_id"].astype(np.int64)
+            yield LogSlice(records, np.repeat(producer_ids, counts), np.repeat(broker_stamped, counts))
+        batches = batches.part(used, len(batches))

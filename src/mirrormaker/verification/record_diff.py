@@ -1,358 +1,264 @@
-"""The second Spark job: what is not equal as a whole is looked at record by record.
+"""The second Spark job: compare record by record what the chunks could not settle.
 
-Both sides become rows, are joined by checksum, and whatever has no counterpart is given a cause: retention, compaction, a mirror
-that is not there yet. What remains without one is a difference. All of it is joins and windows, so memory is bounded as in Spark.
+Both sides become rows and are joined by checksum. `unmatched` explains the records without a counterpart; the others
+are checked for their order.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirrormaker.errors import CannotTell
-from mirrormaker.verification.causes import (
-    ARRIVING,
-    BEFORE,
-    COMPACTED,
-    DIFFERENT,
+from mirrormaker.verification.differences import (
+    CHANGED,
+    DIFFERENCES,
+    DOUBLED,
     EXTRA,
-    GONE_FROM_SOURCE,
-    GONE_FROM_TARGET,
     MISSING,
-    MOVED,
-    OTHERS,
-    UNMIRRORED,
+    OUT_OF_ORDER,
+    SAME,
     Difference,
 )
-from mirrormaker.verification.chunks import Chunk
-from mirrormaker.verification.differences import named
-from mirrormaker.verification.matching import Matched, Pair, behead
+from mirrormaker.verification.matching import TopicMatch
 from mirrormaker.verification.plan import TARGET
-from mirrormaker.verification.rows import COLUMNS, spans_to_read, task
-from mirrormaker.verification.spans import Job, dealt
+from mirrormaker.verification.rows import COLUMNS, row_task, spans_to_read
+from mirrormaker.verification.spans import TaskInput, balance
+from mirrormaker.verification.unmatched import SeriesKey, UnmatchedRecords, edge_pairs, small_table
 
-_FAR = (1 << 63) - 1
-_ROWS = 1_000_000  # of a shuffle's partition
-
-
-class Place(NamedTuple):
-    """A line of the source on its way to one target partition."""
-
-    topic: int
-    side: int
-    partition: int
-    place: int
+_MAX_SHOWN = 5  # differences of each topic that are described
+_SHUFFLE_ROWS = 1_000_000  # of one shuffle partition
 
 
-@dataclass
-class Bounds:
-    """The first and last records of a line that both sides have."""
+class DiffResult(NamedTuple):
+    """The records that were compared one by one."""
 
-    low_left: int = _FAR
-    high_left: int = -1
-    low_right: int = _FAR
-    high_right: int = -1
-
-    def include(self, low_left: int, high_left: int, low_right: int, high_right: int) -> None:
-        self.low_left, self.high_left = min(self.low_left, low_left), max(self.high_left, high_left)
-        self.low_right, self.high_right = min(self.low_right, low_right), max(self.high_right, high_right)
+    # (topic, outcome): how many. The outcomes are those in `differences`, SAME included.
+    counts: dict[tuple[str, str], int]
+    differences: list[Difference]  # the first few of each topic
 
 
 class RecordDiff:
-    """A closer look at some topics."""
+    """Compare topics record by record. Sets the number of shuffle partitions of its Spark session."""
 
-    def __init__(self, spark: SparkSession, job: Job, found: Sequence[Matched], cores: int, others: bool) -> None:
-        """`others`: other writers on the target are allowed."""
-        self.spark, self.job, self.found, self.others = spark, job, found, others
-        wanted = spans_to_read(job.plans, found)
-        self.spans, self._tasks = dealt(list(wanted), cores)
-        self._wanted = [wanted[span] for span in self.spans]
+    def __init__(
+        self,
+        spark: SparkSession,
+        task: TaskInput,
+        matches: Sequence[TopicMatch],
+        cores: int,
+        allow_other_writers: bool,
+    ) -> None:
+        self._spark, self._task, self._matches = spark, task, matches
+        self._allow_other_writers = allow_other_writers
+        ranges = spans_to_read(task.plans, matches)
+        self.spans, self._tasks = balance(list(ranges), cores)
+        self._ranges = [ranges[span] for span in self.spans]
         rows = sum(span.stop - span.start for span in self.spans)
-        spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, 1 + rows // _ROWS)))
+        spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, 1 + rows // _SHUFFLE_ROWS)))
 
-    def run(self) -> tuple[dict[tuple[str, str], int], list[Difference]]:
-        """Records by topic and what became of them ("same" too), and the first few differences."""
-        rows = self._rows().persist()
-        trouble = rows.filter("trouble is not null").select("trouble").head()
-        if trouble is not None:
-            raise CannotTell(trouble[0])
-        pairs = self._paired(rows).persist()
+    def run(self) -> DiffResult:
+        """Read the spans and compare. Raise CannotTell if a log cannot be read."""
+        numbers = self._spark.range(0, len(self.spans), 1, self._tasks)
+        rows = numbers.mapInArrow(row_task(self._task, self.spans, self._ranges), COLUMNS).persist()
+        pairs = self._pair(rows).persist()
         try:
-            return self._judged(rows, pairs)
+            error = rows.filter("error is not null").select("error").head()
+            if error is not None:
+                raise CannotTell(error[0])
+            return self._compare(rows, pairs)
         finally:
             pairs.unpersist()
             rows.unpersist()
 
-    # -- rows
+    def _pair(self, rows: DataFrame) -> DataFrame:
+        """Join both sides: the n-th record of a checksum on one side belongs to the n-th on the other.
 
-    def _rows(self) -> DataFrame:
-        numbers = self.spark.range(0, len(self.spans), 1, self._tasks)
-        return numbers.mapInArrow(task(self.job, self.spans, self._wanted), COLUMNS)
-
-    def _paired(self, rows: DataFrame) -> DataFrame:
-        """The n-th record of a checksum on one side belongs to the n-th on the other; from the end where logs lost earlier ones."""
-        last = [n for n, plan in enumerate(self.job.plans) if behead(plan) or plan.compacted]
-        sign = F.when(F.col("topic").isin(last), -1).otherwise(1)
-        order = Window.partitionBy("topic", "place", "hash").orderBy(
+        Where a log may have lost its first records, n counts from the end.
+        """
+        from_end = [n for n, plan in enumerate(self._task.plans) if plan.has_deleted_records or plan.compacted]
+        sign = F.when(F.col("plan").isin(from_end), -1).otherwise(1)
+        order = Window.partitionBy("plan", "target_partition", "hash").orderBy(
             sign * F.col("side"), sign * F.col("partition"), sign * F.col("offset")
         )
-        left = (
-            rows.filter(f"not beyond and side != {TARGET}")
-            .withColumn("n", F.row_number().over(order))
-            .select(
-                "topic", "place", "hash", "n", "side", "partition", F.col("offset").alias("left"),
-                F.col("key").alias("left_key"), F.col("tombstone").alias("left_tombstone"),
-            )
+        key = ["plan", "target_partition", "hash", "n"]
+        source = rows.filter(f"compared and side != {TARGET}").withColumn("n", F.row_number().over(order))
+        target = rows.filter(f"compared and side = {TARGET}").withColumn("n", F.row_number().over(order))
+        source = source.select(
+            *key, "side", "partition", F.col("offset").alias("source_offset"), F.col("key").alias("source_key"),
+            F.col("tombstone").alias("source_tombstone"),
         )  # fmt: skip
-        right = (
-            rows.filter(f"not beyond and side = {TARGET}")
-            .withColumn("n", F.row_number().over(order))
-            .select(
-                "topic", "place", "hash", "n", "producer", F.col("offset").alias("right"),
-                F.col("key").alias("right_key"), F.col("tombstone").alias("right_tombstone"),
-            )
+        target = target.select(
+            *key, "producer_id", F.col("offset").alias("target_offset"), F.col("key").alias("target_key"),
+            F.col("tombstone").alias("target_tombstone"),
         )  # fmt: skip
-        return left.join(right, ["topic", "place", "hash", "n"], "full")
+        return source.join(target, key, "full")
 
-    # -- causes
-
-    def _judged(self, rows: DataFrame, pairs: DataFrame) -> tuple[dict[tuple[str, str], int], list[Difference]]:
-        matched = pairs.filter("left is not null and right is not null")
-        bounds, owners = self._known(matched)
-        left = self._causes_left(rows, pairs.filter("right is null"), bounds)
-        right = self._causes_right(rows, pairs.filter("left is null"), bounds, owners)
+    def _compare(self, rows: DataFrame, pairs: DataFrame) -> DiffResult:
+        plans = self._task.plans
+        matched = pairs.filter("source_offset is not null and target_offset is not null")
+        unmatched = UnmatchedRecords(self._spark, plans, self._matches, rows, matched, self._allow_other_writers)
+        source_only = unmatched.explain_source(pairs.filter("target_offset is null"))
+        target_only = unmatched.explain_target(pairs.filter("source_offset is null"))
         anchored = self._anchored(matched)
         moved = _moved(anchored)
         counted = [
-            frame.groupBy("topic", "cause").count()
-            for frame in (matched.withColumn("cause", F.lit("same")), left, right, moved)
+            frame.groupBy("plan", "cause").count()
+            for frame in (matched.withColumn("cause", F.lit(SAME)), source_only, target_only, moved)
         ]
         counts: dict[tuple[str, str], int] = defaultdict(int)
-        for topic, cause, number in reduce(DataFrame.unionByName, counted).collect():
-            counts[self.job.plans[topic].name, cause] += number
-        shown: list[Difference] = []
-        if any(cause in DIFFERENT for _, cause in counts):
-            shown = named(self.job.plans, anchored, rows, left, right, moved, counts)
-        return dict(counts), shown
+        for plan, cause, number in reduce(DataFrame.unionByName, counted).collect():
+            counts[plans[plan].name, cause] += number
+        if not any(cause in DIFFERENCES for _, cause in counts):
+            return DiffResult(dict(counts), [])
+        # Both halves of a changed record were counted, so differences are counted anew.
+        others = {key: number for key, number in counts.items() if key[1] not in DIFFERENCES}
+        found = self._find_differences(anchored, rows, source_only, target_only, moved)
+        return DiffResult(others | found.counts, found.differences)
 
     def _anchored(self, matched: DataFrame) -> DataFrame:
-        """Pairs of records, and the first and last ones of equal chunks: what is in between those cannot have moved."""
-        rows = [
-            (*_place(number, ours), left, right)
-            for number, (ours, theirs) in self._edges()
-            for left, right in ((ours.first, theirs.first), (ours.last, theirs.last))
+        """Return matched records, and as anchors the first and last records of runs of equal chunks."""
+        anchors = [
+            (*SeriesKey.of(number, source), source_offset, target_offset)
+            for number, (source, target) in edge_pairs(self._task.plans, self._matches)
+            for source_offset, target_offset in ((source.first, target.first), (source.last, target.last))
         ]
-        anchors = self._table(rows, "topic side partition place left right").withColumn("anchor", F.lit(True))
-        columns = ("topic", "side", "partition", "place", "left", "right")
-        return matched.select(*columns, F.lit(False).alias("anchor")).unionByName(anchors)
+        columns = ("plan", "side", "partition", "target_partition", "source_offset", "target_offset")
+        table = small_table(self._spark, anchors, " ".join(columns)).withColumn("is_anchor", F.lit(True))
+        return matched.select(*columns, F.lit(False).alias("is_anchor")).unionByName(table)
 
-    def _edges(self) -> list[tuple[int, Pair]]:
-        """All of a compacted topic is looked at: its chunks say nothing."""
-        return [
-            (number, pair)
-            for number, found in enumerate(self.found)
-            if not self.job.plans[number].compacted
-            for pair in edges(found)
-        ]
+    def _find_differences(
+        self, anchored: DataFrame, rows: DataFrame, source_only: DataFrame, target_only: DataFrame, moved: DataFrame
+    ) -> DiffResult:
+        """Count the differences and locate the first few of each topic.
 
-    def _known(self, matched: DataFrame) -> tuple[dict[Place, Bounds], dict[tuple[int, int], set[Place]]]:
-        """What both sides have of each line, and for which lines each producer has written."""
-        bounds: dict[Place, Bounds] = defaultdict(Bounds)
-        owners: dict[tuple[int, int], set[Place]] = defaultdict(set)
-        for number, (ours, theirs) in self._edges():
-            place = _place(number, ours)
-            bounds[place].include(ours.first, ours.last, theirs.first, theirs.last)
-            owners[number, theirs.line.number].add(place._replace(place=-1))
-        found = matched.groupBy("topic", "side", "partition", "place", "producer").agg(
-            F.min("left"), F.max("left"), F.min("right"), F.max("right")
-        )
-        for topic, side, partition, where, producer, *edge in found.collect():
-            bounds[Place(topic, side, partition, where)].include(*edge)
-            owners[topic, producer].add(Place(topic, side, partition, -1))
-        for number, plan in enumerate(self.job.plans):
-            for part in plan.sources:
-                if part.producer >= 0:  # the ledger says it
-                    owners[number, part.producer] = {Place(number, part.side, part.partition, -1)}
-        return bounds, {key: lines for key, lines in owners.items() if key[1] >= 0 and len(lines) == 1}
-
-    def _causes_left(self, rows: DataFrame, left: DataFrame, bounds: dict[Place, Bounds]) -> DataFrame:
-        """Of records that only the source has."""
-        table = []
-        for number, plan in enumerate(self.job.plans):
-            targets = {part.partition: part for part in plan.targets}
-            for part in plan.sources:
-                for where in targets if part.side in plan.by_key else [part.partition]:
-                    place, target = Place(number, part.side, part.partition, where), targets.get(where)
-                    known = bounds.get(place, Bounds())
-                    is_open = part.open_end or (target is not None and target.open_end)
-                    most = self.found[number].target_losses.get(where, 0)
-                    tail = known.high_left if is_open else _FAR
-                    table.append((*place, known.low_left, tail, most, plan.starts_late))
-        lines = self._table(table, "topic side partition place front tail most late?")
-        left = left.join(F.broadcast(lines), ["topic", "side", "partition", "place"], "left")
-        superseded: Column = F.lit(False)
-        if self._compacted:
-            keys = rows.filter("key is not null").groupBy("topic", "place", F.col("key").alias("left_key"))
-            last = keys.agg(
-                F.max(F.when(F.expr(f"side != {TARGET} and not beyond"), F.col("offset"))).alias("last_left"),
-                F.max(F.expr(f"side = {TARGET} and beyond")).alias("came_later"),
-                F.max(F.expr(f"side = {TARGET}")).alias("key_is_there"),
+        A missing and an extra record behind the same equal record are one record that was changed.
+        """
+        missing = _number_missing(anchored, source_only.filter(F.col("cause") == MISSING))
+        extra = _number_extra(anchored, target_only.filter(F.col("cause") == EXTRA), rows)
+        is_missing, is_extra = F.col("target_offset").isNull(), F.col("source_offset").isNull()
+        has_original = F.col("original").isNotNull()
+        unpaired = (
+            missing.join(extra, ["plan", "target_partition", "after", "n"], "full")
+            .withColumn("neighbour", F.when(is_missing, F.col("beside")).otherwise(F.coalesce("original", "after")))
+            .withColumn(
+                "cause",
+                F.when(is_missing, MISSING)
+                .when(is_extra & has_original, DOUBLED)
+                .when(is_extra, EXTRA)
+                .otherwise(CHANGED),
             )
-            left = left.join(last, ["topic", "place", "left_key"], "left")
-            # A tombstone goes only after everything that it deletes.
-            superseded = F.col("topic").isin(self._compacted) & (
-                (F.col("left_tombstone") & ~F.col("key_is_there"))
-                | (F.col("left") < F.col("last_left"))
-                | F.col("came_later")
-            )
-        first = F.col("left") < F.col("front")
-        superseded = F.coalesce(superseded, F.lit(False))
-        left = left.withColumn("early", F.coalesce(~superseded & first, F.lit(False)))
-        turn = F.row_number().over(Window.partitionBy("topic", "place", "early").orderBy("left", "side", "partition"))
-        return left.withColumn("turn", turn).withColumn(
-            "cause",
-            F.when(superseded, COMPACTED)
-            .when(F.col("early") & (F.col("turn") <= F.col("most")), GONE_FROM_TARGET)
-            .when(F.col("left") > F.col("tail"), UNMIRRORED)
-            .when(first & F.col("late"), BEFORE)
-            .otherwise(MISSING),
         )
-
-    def _causes_right(
-        self,
-        rows: DataFrame,
-        right: DataFrame,
-        bounds: dict[Place, Bounds],
-        owners: dict[tuple[int, int], set[Place]],
-    ) -> DataFrame:
-        """Of records that only the target has. Whose they would be is told by their producer; else any line may be theirs."""
-        # Before and behind which offsets they need no counterpart; is it late? How many may be gone?
-        lines: dict[Place, tuple[int, int, bool, int]] = {}
-        for number, plan in enumerate(self.job.plans):
-            opens = {part.partition: part.open_end for part in plan.targets}
-            for part in plan.sources:
-                for where, is_open in opens.items():
-                    if part.side in plan.by_key or where == part.partition:
-                        known = bounds.get(Place(number, part.side, part.partition, where), Bounds())
-                        front = known.low_right if part.log_start > 0 else -1
-                        tail = known.high_right if is_open or part.open_end else _FAR
-                        most = self.found[number].source_losses.get((part.side, part.partition), 0)
-                        place = Place(number, part.side, part.partition, where)
-                        lines[place] = front, tail, part.end > part.until, most
-        whole: dict[tuple[int, int], tuple[int, int, bool, int]] = defaultdict(lambda: (-1, _FAR, False, 0))
-        for place, (front, tail, behind, most) in lines.items():
-            low, high, late, all_of_them = whole[place.topic, place.place]
-            whole[place.topic, place.place] = max(low, front), min(high, tail), late or behind, all_of_them + most
-        of: dict[Place, list[Place]] = defaultdict(list)
-        for place in lines:
-            of[place._replace(place=-1)].append(place)
-        owned = [
-            (number, place.place, producer, *lines[place], owner.side, owner.partition, True)
-            for (number, producer), (owner,) in owners.items()
-            for place in of[owner]
-        ]
-        table = self._table(owned, "topic place producer front tail behind? most owner_side owner ours?")
-        right = right.join(F.broadcast(table), ["topic", "place", "producer"], "left")
-        table = self._table(
-            [(*key, *line) for key, line in whole.items()], "topic place any_front any_tail any_behind? any_most"
+        columns = (
+            "plan", "target_partition", "side", "partition", "source_offset", "target_offset", "cause", "neighbour"
+        )  # fmt: skip
+        moved = moved.withColumn("neighbour", F.lit(None).cast("long"))
+        differences = unpaired.select(*columns).unionByName(moved.select(*columns)).persist()
+        names = [plan.name for plan in self._task.plans]
+        counts = {
+            (names[plan], cause): number
+            for plan, cause, number in differences.groupBy("plan", "cause").count().collect()
+        }
+        order = Window.partitionBy("plan").orderBy("target_partition", F.coalesce("source_offset", "target_offset"))
+        shown = differences.withColumn("n", F.row_number().over(order)).filter(F.col("n") <= _MAX_SHOWN).collect()
+        differences.unpersist()
+        return DiffResult(
+            counts,
+            [
+                Difference(
+                    kind=row["cause"],
+                    topic=names[row["plan"]],
+                    side=0 if row["side"] is None else row["side"],
+                    partition=row["target_partition"] if row["partition"] is None else row["partition"],
+                    target_partition=row["target_partition"],
+                    source_offset=row["source_offset"],
+                    target_offset=row["target_offset"],
+                    neighbour=row["neighbour"],
+                )
+                for row in sorted(shown, key=lambda row: (row["plan"], row["n"]))
+            ],
         )
-        right = right.join(F.broadcast(table), ["topic", "place"], "left")
-        superseded: Column = F.lit(False)
-        if self._compacted:
-            keys = rows.filter("key is not null").groupBy("topic", "place", F.col("key").alias("right_key"))
-            last = keys.agg(
-                F.max(F.when(F.expr(f"side = {TARGET}"), F.col("offset"))).alias("last_right"),
-                F.max(F.expr(f"side != {TARGET} and beyond")).alias("comes_later"),
-            )
-            right = right.join(last, ["topic", "place", "right_key"], "left")
-            # A tombstone that is not mirrored yet may itself be gone by now.
-            superseded = F.col("topic").isin(self._compacted) & (
-                F.col("right_tombstone") | (F.col("right") < F.col("last_right")) | F.col("comes_later")
-                | F.coalesce("behind", "any_behind")
-            )  # fmt: skip
-        superseded = F.coalesce(superseded, F.lit(False))
-        right = right.withColumn(
-            "early", ~superseded & (F.col("right") < F.coalesce("front", "any_front", F.lit(-1)))
-        ).withColumn("alone", F.when(F.col("ours").isNull(), F.col("place")))
-        line = Window.partitionBy("topic", "owner_side", "owner", "alone", "early").orderBy("right", "place")
-        return right.withColumn("turn", F.row_number().over(line)).withColumn(
-            "cause",
-            F.when(superseded, COMPACTED)
-            .when(F.col("early") & (F.col("turn") <= F.coalesce("most", "any_most")), GONE_FROM_SOURCE)
-            .when(F.col("right") > F.coalesce("tail", "any_tail", F.lit(_FAR)), ARRIVING)
-            .when(F.lit(self.others) & F.col("ours").isNull(), OTHERS)
-            .otherwise(EXTRA),
-        )
-
-    @property
-    def _compacted(self) -> list[int]:
-        return [number for number, plan in enumerate(self.job.plans) if plan.compacted]
-
-    def _table(self, rows: list[tuple[Any, ...]], names: str) -> DataFrame:
-        """A small table that the driver knows: numbers, and flags whose names end in `?`."""
-        fields = [
-            pa.field(
-                name.rstrip("?"), pa.bool_() if name.endswith("?") else pa.int32() if name in _SHORT else pa.int64()
-            )
-            for name in names.split()
-        ]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
-        table = pa.table(
-            [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)], pa.schema(fields)
-        )
-        return self.spark.createDataFrame(table)
-
-
-_SHORT = ("topic", "place", "side", "partition")
 
 
 def _moved(anchored: DataFrame) -> DataFrame:
-    """Records that are behind an equal chunk that should follow them, or before something that should precede them."""
-    line = Window.partitionBy("topic", "side", "partition", "place").orderBy("left")
-    following = F.min(F.when(F.col("anchor"), F.col("right"))).over(line.rowsBetween(1, Window.unboundedFollowing))
-    reached = F.max(F.when(~F.col("astray"), F.col("right"))).over(line)
+    """Return records that lie behind an anchor that should follow them, or before a record that should precede them."""
+    series = Window.partitionBy("plan", "side", "partition", "target_partition").orderBy("source_offset")
+    next_anchor = F.min(F.when(F.col("is_anchor"), F.col("target_offset"))).over(
+        series.rowsBetween(1, Window.unboundedFollowing)
+    )
+    reached = F.max(F.when(~F.col("is_late"), F.col("target_offset"))).over(series)
     return (
-        anchored.withColumn("following", following)
-        .withColumn("astray", F.expr("not anchor and coalesce(right > following, false)"))
+        anchored.withColumn("next_anchor", next_anchor)
+        .withColumn("is_late", F.expr("not is_anchor and coalesce(target_offset > next_anchor, false)"))
         .withColumn("reached", reached)
-        .filter("astray or (not anchor and right < reached)")
-        .withColumn("cause", F.lit(MOVED))
+        .filter("is_late or (not is_anchor and target_offset < reached)")
+        .withColumn("cause", F.lit(OUT_OF_ORDER))
     )
 
 
-def _place(number: int, chunk: Chunk) -> Place:
-    return Place(number, chunk.line.side, chunk.line.partition, chunk.line.number)
+_IS_MATCHED = "source_offset is not null and target_offset is not null"
+_PLACES = ("plan", "target_partition", "side", "partition", "source_offset", "target_offset")
 
 
-def edges(found: Matched) -> list[Pair]:
-    """Of equal chunks that follow each other on both sides, the first and the last."""
-    lefts, rights = defaultdict(list), defaultdict(list)
-    for chunk in found.left:
-        lefts[chunk.line].append(chunk.first)
-    for chunk in found.right:
-        rights[chunk.line.partition].append(chunk.first)
-    for firsts in (*lefts.values(), *rights.values()):
-        firsts.sort()
+def _number_missing(anchored: DataFrame, missing: DataFrame) -> DataFrame:
+    """Return missing records with the equal record before them: `after` on the source, `beside` on the target.
 
-    def run(pair: Pair) -> tuple[Any, ...]:
-        ours, theirs = pair
-        return (
-            ours.line,
-            bisect_left(lefts[ours.line], ours.first),
-            bisect_left(rights[theirs.line.partition], theirs.first),
-        )
+    `n` counts the missing records behind the same equal record.
+    """
+    missing = missing.select(
+        "plan",
+        "target_partition",
+        "side",
+        "partition",
+        "source_offset",
+        F.lit(None).cast("long").alias("target_offset"),
+    )
+    series = Window.partitionBy("plan", "side", "partition", "target_partition").orderBy("source_offset")
+    missing = (
+        anchored.select(*_PLACES)
+        .unionByName(missing)
+        .withColumn("after", F.last(F.when(F.expr(_IS_MATCHED), F.col("source_offset")), True).over(series))
+        .withColumn("beside", F.last(F.when(F.expr(_IS_MATCHED), F.col("target_offset")), True).over(series))
+        .filter("target_offset is null")
+    )
+    group = Window.partitionBy("plan", "target_partition", "after").orderBy("source_offset")
+    return missing.select(
+        "plan", "target_partition", "side", "partition", "source_offset", "beside",
+        F.coalesce("after", F.lit(-1)).alias("after"), F.row_number().over(group).alias("n"),
+    )  # fmt: skip
 
-    kept = []
-    for _, group in groupby(sorted(found.pairs, key=lambda pair: (pair[0].line, pair[0].first)), key=run):
-        pairs = list(group)
-        kept += pairs if len(pairs) < 2 else [pairs[0], pairs[-1]]
-    return kept
+
+def _number_extra(anchored: DataFrame, extra: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return extra records with `after`, the source offset of the equal record before them.
+
+    `original` is the offset of a source record with the same content, if there is one. `n` counts the extra records
+    behind the same equal record, those without an original first.
+    """
+    extra = extra.select(
+        "plan", "target_partition", F.lit(None).cast("int").alias("side"), F.lit(None).cast("int").alias("partition"),
+        F.lit(None).cast("long").alias("source_offset"), "target_offset", "hash",
+    )  # fmt: skip
+    in_partition = Window.partitionBy("plan", "target_partition").orderBy("target_offset")
+    extra = (
+        anchored.select(*_PLACES, F.lit(None).cast("long").alias("hash"))
+        .unionByName(extra)
+        .withColumn("after", F.last(F.when(F.expr(_IS_MATCHED), F.col("source_offset")), True).over(in_partition))
+        .filter("source_offset is null")
+    )
+    originals = (
+        rows.filter(f"side != {TARGET}")
+        .groupBy("plan", "target_partition", "hash")
+        .agg(F.min("offset").alias("original"))
+    )
+    group = Window.partitionBy("plan", "target_partition", "after").orderBy(
+        F.col("original").isNotNull(), "target_offset"
+    )
+    return extra.join(originals, ["plan", "target_partition", "hash"], "left").select(
+        "plan", "target_partition", "target_offset", "original", F.coalesce("after", F.lit(-1)).alias("after"),
+        F.row_number().over(group).alias("n"),
+    )  # fmt: skip

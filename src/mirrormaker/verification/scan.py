@@ -1,8 +1,8 @@
-"""The first Spark job: every record of both sides is read once, and becomes part of a chunk."""
+"""The first Spark job: read every record of both sides once, and return chunks with checksums."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,75 +10,102 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import CannotTell, ClusterError
-from mirrormaker.verification.chunks import SCHEMA, Chunk, Chunker, Line, stitched
-from mirrormaker.verification.spans import Job, Span, dealt, look, opened
+from mirrormaker.verification.chunks import Chunk, Chunker, Series, join_chunks
+from mirrormaker.verification.spans import ArrowTask, Span, TaskInput, balance, read_span
 
-_COLUMNS = "span int, number long, checksum long, count long, first long, last long, closed boolean, stamped long, trouble string"
-_MEAN = 10  # bits: a chunk has about a thousand records
-_MOST = 1 << 18  # chunks of a side that the driver holds, with 400 bytes each; of more records they are larger
+_MIN_BITS = 10  # a chunk has about a thousand records
+_MAX_CHUNKS = 1 << 18  # of one side in the driver's memory, with 400 bytes each; more records make larger chunks
+
+_COLUMNS = (
+    "span int, selector long, checksum long, records long, first long, last long, closed boolean, broker_stamped long,"
+    " error string"
+)
+_SCHEMA = pa.schema(
+    [
+        pa.field("span", pa.int32()),
+        pa.field("selector", pa.int64()),
+        pa.field("checksum", pa.int64()),
+        pa.field("records", pa.int64()),
+        pa.field("first", pa.int64()),
+        pa.field("last", pa.int64()),
+        pa.field("closed", pa.bool_()),
+        pa.field("broker_stamped", pa.int64()),
+        pa.field("error", pa.string()),
+    ]
+)
 
 
-def bits(records: int) -> int:
-    """How many zeros end a chunk."""
-    return max(_MEAN, (records // _MOST).bit_length())
-
-
-def run(spark: SparkSession, job: Job, cores: int) -> list[Chunk]:
-    """The chunks of all spans, put together."""
-    if not job.spans:
+def scan(spark: SparkSession, task: TaskInput, cores: int) -> list[Chunk]:
+    """Return the chunks of all spans. Raise CannotTell if a log cannot be read."""
+    if not task.spans:
         return []
-    ordered, tasks = dealt(job.spans, cores)
-    job = replace(job, spans=tuple(ordered))
-    rows = spark.range(0, len(ordered), 1, tasks).mapInArrow(_task(job), _COLUMNS).toArrow()
-    return list(stitched(_chunks(job, rows)))
+    spans, tasks = balance(task.spans, cores)
+    task = replace(task, spans=tuple(spans))
+    rows = spark.range(0, len(spans), 1, tasks).mapInArrow(_task(task), _COLUMNS).toArrow()
+    return list(join_chunks(_chunks(task, rows)))
 
 
-def _task(job: Job):  # type: ignore[no-untyped-def]  # mapInArrow takes any callable
-    size = bits(sum(plan.size for plan in job.plans) // 2)
+def _task(task: TaskInput) -> ArrowTask:
+    records = sum(plan.size for plan in task.plans) // 2
+    bits = max(_MIN_BITS, (records // _MAX_CHUNKS).bit_length())
 
-    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan_spans(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield _rows(number, _scanned(job, job.spans[number], size))
+                yield _scan_span(task, number, task.spans[number], bits)
 
-    return scan
+    return scan_spans
 
 
-def _scanned(job: Job, span: Span, size: int) -> list[Chunk] | str:
-    """The chunks of a span, or why there are none."""
-    chunker = Chunker(span.side, job.plans[span.topic].name, span.partition, size)
-    found: list[Chunk] = []
+def _scan_span(task: TaskInput, number: int, span: Span, bits: int) -> pa.RecordBatch:
+    """Return a row for each chunk of a span, or one row that says why it cannot be read."""
+    chunker = Chunker(span.side, task.plans[span.plan].name, span.partition, bits)
+    chunks: list[Chunk] = []
     try:
-        with opened(job, span.side) as logs:
-            for seen in look(job, span, logs):
-                found += chunker.take(seen.hashes, seen.numbers, seen.piece.records.offsets, seen.piece.stamped)
+        with task.open_log(span.side) as log:
+            for part in read_span(task, span, log):
+                chunks += chunker.add(part.hashes, part.selectors, part.log.records.offsets, part.log.broker_stamped)
     except ClusterError as error:
-        return str(error)
-    return found + chunker.rest()
+        return _batch([(number, 0, 0, 0, 0, 0, False, 0, str(error))])
+    return _batch(
+        [
+            (
+                number,
+                c.series.selector,
+                _signed(c.checksum),
+                c.records,
+                c.first,
+                c.last,
+                c.closed,
+                c.broker_stamped,
+                None,
+            )
+            for c in (*chunks, *chunker.open_chunks())
+        ]
+    )
 
 
-def _rows(number: int, found: list[Chunk] | str) -> pa.RecordBatch:
-    rows = [(number, 0, 0, 0, 0, 0, False, 0, found)] if isinstance(found, str) else [
-        (number, c.line.number, _signed(c.checksum), c.records, c.first, c.last, c.closed, c.stamped, None) for c in found
-    ]  # fmt: skip
-    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(_SCHEMA)
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
     )
 
 
 def _signed(number: int) -> int:
+    """Return a 64-bit checksum as Spark's long."""
     return number - (1 << 64) if number >> 63 else number
 
 
-def _chunks(job: Job, rows: pa.Table) -> Iterable[Chunk]:
-    lines: dict[tuple[int, int], Line] = {}
-    for row in zip(*(rows.column(field.name).to_pylist() for field in SCHEMA), strict=True):
-        number, line, checksum, count, first, last, closed, stamped, trouble = row
-        if trouble is not None:
-            raise CannotTell(trouble)
-        span = job.spans[number]
-        known = lines.get((number, line))
-        if known is None:
-            known = lines[number, line] = Line(span.side, job.plans[span.topic].name, span.partition, line)
-        yield Chunk(known, checksum % (1 << 64), count, first, last, closed, stamped)
+def _chunks(task: TaskInput, rows: pa.Table) -> Iterator[Chunk]:
+    known: dict[tuple[int, int], Series] = {}
+    for row in zip(*(rows.column(field.name).to_pylist() for field in _SCHEMA), strict=True):
+        number, selector, checksum, records, first, last, closed, broker_stamped, error = row
+        if error is not None:
+            raise CannotTell(error)
+        series = known.get((number, selector))
+        if series is None:
+            span = task.spans[number]
+            series = Series(span.side, task.plans[span.plan].name, span.partition, selector)
+            known[number, selector] = series
+        yield Chunk(series, checksum % (1 << 64), records, first, last, closed, broker_stamped)

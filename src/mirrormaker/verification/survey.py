@@ -1,26 +1,31 @@
-"""What is there to compare: one look at both clusters, and at how far the mirror is.
+"""Ask both clusters what there is to compare, and how far the mirror is.
 
-The committed positions are read first, then the target's ends, then the source's. So what a position speaks of is on the target by
-then; and if the source ends where its position is, nothing else can be. A position of ours says both: the source offset before
-which everything is mirrored, and the target offset before which it lies.
+The committed positions are read first, then the ends of the target's logs, then those of the source's. So everything
+that a position covers is on the target by then, and a source log that ends at its position is mirrored completely. A
+position names both: the source offset before which everything is mirrored, and the target offset before which it lies.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, describe
 from mirrormaker.model.fingerprint import used_handler
 from mirrormaker.model.ledger import unpack
-from mirrormaker.model.position import Position
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
-from mirrormaker.verification.marks import Marks
-from mirrormaker.verification.plan import EVERYTHING, TARGET, Part, TopicPlan, Window
+from mirrormaker.verification.plan import (
+    TARGET,
+    CommittedOffset,
+    CompareLimits,
+    PartitionRange,
+    TopicPlan,
+    Window,
+)
 from mirrormaker.wire.client.cluster import Cluster, Endpoint, topic_id
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.client.groups import GroupCoordinator
@@ -31,12 +36,231 @@ from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 Key = tuple[str, int]
 T = TypeVar("T")
 
+_CLEANUP_POLICY, _TIMESTAMP_TYPE = "cleanup.policy", "message.timestamp.type"
+# The versions of ProduceRequest from which on records have timestamps (Kafka 0.10) and headers (0.11).
+_WITH_TIMESTAMPS, _WITH_HEADERS = 2, 3
 
-_POLICY, _STAMPS = "cleanup.policy", "message.timestamp.type"
-_TIMES, _HEADERS = 2, 3  # versions of ProduceRequest: from these on records have timestamps, and headers
+
+class _Facts(NamedTuple):
+    """What all plans of one survey are made from."""
+
+    committed: list[dict[Key, CommittedOffset]]  # by source
+    ranges: dict[int, dict[Key, PartitionRange]]  # by side
+    # By source, then the target's: settings of each topic; None if the cluster does not tell them.
+    topic_settings: list[dict[str, Mapping[str, str] | None]]
+    produce_version: int  # of ProduceRequest on the target
 
 
-async def _connected(which: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:
+class Survey:
+    """Connections to all clusters, and what they tell. Runs an event loop of its own between Spark's blocking calls."""
+
+    def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window) -> None:
+        self._settings, self._target_settings, self.window = sources, target, window
+        self._sources = [Cluster(settings.endpoint) for settings in sources]
+        self._target = Cluster(target.endpoint)
+        self.notes: list[str] = []
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        """Run one of the coroutines below to its end."""
+        return self._loop.run_until_complete(task)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for cluster in (*self._sources, self._target):
+            cluster.close()
+        self.run(asyncio.sleep(0))
+        self._loop.close()
+
+    @property
+    def endpoints(self) -> dict[int, tuple[Endpoint, bool]]:
+        """Return how tasks reach each side, and True if only committed records count there."""
+        sources = zip(self._sources, self._settings, strict=True)
+        endpoints = {side: (cluster.endpoint, s.read_committed) for side, (cluster, s) in enumerate(sources)}
+        return endpoints | {TARGET: (self._target.endpoint, True)}
+
+    async def connect(self) -> None:
+        """Connect to all clusters. Raise CannotTell if one cannot be reached."""
+        for settings, cluster in zip(self._settings, self._sources, strict=True):
+            await _connect("source", cluster, settings)
+        await _connect("target", self._target, self._target_settings)
+
+    def names(self, topic_filter: Filter, matcher: Matcher, only: Sequence[str]) -> list[str]:
+        """Return the topics of all sources that the filter chooses; of these `only` some, if any are named."""
+        chosen = {t.name for cluster in self._sources for t in topic_filter.chosen(cluster.topics.values(), matcher)}
+        unknown = [name for name in only if name not in chosen]
+        if unknown:
+            raise CannotTell(f"topic {unknown[0]}: it is not on the source, or the filter leaves it out")
+        return sorted(chosen & set(only) if only else chosen)
+
+    async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
+        """Return what there is to compare of each topic."""
+        try:
+            facts = await self._ask(names)
+        except (ClusterError, *OUTAGE) as error:
+            raise CannotTell(describe(error)) from error
+        return [self._plan(name, facts) for name in names]
+
+    async def refresh_log_starts(self, plan: TopicPlan) -> TopicPlan:
+        """Return the same plan with the present log start offsets, which retention may have moved."""
+        parts = (*plan.sources, *plan.targets)
+        starts: dict[tuple[int, int], int] = {}
+        try:
+            for side in {part.side for part in parts}:
+                cluster = self._target if side == TARGET else self._sources[side]
+                keys = [(part.topic, part.partition) for part in parts if part.side == side]
+                offsets = await wait_for_offsets(cluster, keys, EARLIEST)
+                starts |= {(side, partition): offset for (_, partition), offset in offsets.items()}
+        except (ClusterError, *OUTAGE) as error:
+            raise CannotTell(describe(error)) from error
+
+        def refreshed(parts: Sequence[PartitionRange]) -> tuple[PartitionRange, ...]:
+            return tuple(replace(part, log_start=starts[part.side, part.partition]) for part in parts)
+
+        return replace(plan, sources=refreshed(plan.sources), targets=refreshed(plan.targets))
+
+    # -- questions to the clusters
+
+    async def _ask(self, names: Sequence[str]) -> _Facts:
+        """Ask in the order that the module's docstring explains."""
+        committed = [await self._committed(side, set(names)) for side in range(len(self._sources))]
+        await self._target.refresh()
+        ranges = {TARGET: await self._ranges(TARGET, self._target, names, True)}
+        for side, cluster in enumerate(self._sources):
+            await cluster.refresh()
+            ranges[side] = await self._ranges(side, cluster, names, self._settings[side].read_committed)
+        topic_settings = [
+            await _topic_settings(cluster, settings, names)
+            for cluster, settings in zip(self._sources, self._settings, strict=True)
+        ]
+        topic_settings.append(await _topic_settings(self._target, self._target_settings, names))
+        connection = await self._target.connection(next(iter(self._target.brokers)))
+        return _Facts(committed, ranges, topic_settings, connection.best_version(ProduceRequest))
+
+    async def _committed(self, side: int, names: set[str]) -> dict[Key, CommittedOffset]:
+        """Return how far the mirror is with each partition of these topics."""
+        cluster, settings = self._sources[side], self._settings[side]
+        found: dict[Key, CommittedOffset] = {}
+        for key, (offset, metadata) in (await self._group_offsets(cluster, settings, names)).items():
+            if key[0] not in names:
+                continue
+            position = unpack(*key, offset, metadata)
+            if position is not None:
+                if position.target_cluster != self._target.id:
+                    raise CannotTell(
+                        f"group {settings.group_id} mirrors {key[0]}-{key[1]} to cluster {position.target_cluster},"
+                        f" and the target is {self._target.id} ({self._target.endpoint}): name the target of this group"
+                    )
+                if position.topic_id not in ("", topic_id(cluster, key[0])):
+                    # The topic was deleted and created again. Nothing of the new one is mirrored yet.
+                    continue
+                if position.target_topic_id not in ("", topic_id(self._target, key[0])):
+                    if key[0] in self._target.topics:
+                        self.notes.append(f"{key[0]} was created again on the target since it was mirrored")
+                    position = None
+            found[key] = CommittedOffset(offset, position)
+        return found
+
+    async def _group_offsets(
+        self, cluster: Cluster, settings: SourceSettings, names: set[str]
+    ) -> dict[Key, tuple[int, str]]:
+        """Return the offsets that the group has committed to Kafka, or else those of an old consumer in ZooKeeper."""
+        partitions = {(name, p) for name in names if name in cluster.topics for p in cluster.topics[name].partitions}
+        committed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: partitions)
+        if not committed and settings.zookeeper:
+            old = await ZooKeeperLookup.of(settings).group(settings.group_id)
+            return {key: (offset, "") for key, offset in old.offsets.items()}
+        return committed
+
+    async def _ranges(
+        self, side: int, cluster: Cluster, names: Sequence[str], read_committed: bool
+    ) -> dict[Key, PartitionRange]:
+        keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
+        starts = await wait_for_offsets(cluster, keys, EARLIEST)
+        since: dict[Key, int] = {}
+        if self.window.since is not None and await _finds_timestamps(cluster):
+            since = await wait_for_offsets(cluster, keys, self.window.since, read_committed)
+        ends = await wait_for_offsets(cluster, keys, LATEST, read_committed)
+        ranges = {}
+        for key in keys:
+            log_start, end = starts[key], ends[key]
+            first = since.get(key, 0)
+            # Brokers answer -1 if all records are older.
+            start = end if first < 0 else min(end, max(log_start, first))
+            ranges[key] = PartitionRange(side, *key, log_start, start, end, end)
+        return ranges
+
+    # -- one topic's plan
+
+    def _plan(self, name: str, facts: _Facts) -> TopicPlan:
+        targets = [part for part in facts.ranges[TARGET].values() if part.topic == name]
+        sources = [
+            part for side in range(len(self._sources)) for part in facts.ranges[side].values() if part.topic == name
+        ]
+        by_key = self._by_key(sources, len(targets))
+        limits = CompareLimits()
+        limited_sources: list[PartitionRange] = []
+        notes: list[str] = []
+        for part in sources:
+            places = [target.partition for target in targets] if part.side in by_key else [part.partition]
+            committed = facts.committed[part.side].get((name, part.partition))
+            limited_sources.append(limits.limit_source(part, places, committed))
+            if committed is not None and committed.position is not None and used_handler(committed.position):
+                notes.append("mirrored with a message handler: records that it changed are different")
+        notes += self._notes_on_positions(name, sources, facts)
+        settings = [s for s in (by_name.get(name, {}) for by_name in facts.topic_settings) if s is not None]
+        tells_settings = len(settings) == len(facts.topic_settings)
+        if not tells_settings:
+            notes.append(
+                "brokers do not tell its settings, so it may be compacted: a missing record is not seen if a later one"
+                " has the same key"
+            )
+        keeps_timestamps, keeps_headers = (facts.produce_version >= v for v in (_WITH_TIMESTAMPS, _WITH_HEADERS))
+        if not keeps_headers:
+            lacks, version = ("headers", "0.11") if keeps_timestamps else ("headers and timestamps", "0.10")
+            notes.append(f"{lacks} are not compared: the target does not keep them (before Kafka {version})")
+        return TopicPlan(
+            name=name,
+            by_key=by_key,
+            sources=tuple(limited_sources),
+            targets=tuple(map(limits.limit_target, targets)),
+            arrival_limits=limits.arrival_limits,
+            keeps_timestamps=keeps_timestamps,
+            keeps_headers=keeps_headers,
+            log_append_time=(facts.topic_settings[-1].get(name) or {}).get(_TIMESTAMP_TYPE) == "LogAppendTime",
+            compacted=not tells_settings or any("compact" in s.get(_CLEANUP_POLICY, "") for s in settings),
+            starts_at_latest=any(self._settings[part.side].auto_offset_reset == "latest" for part in sources),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _notes_on_positions(self, name: str, sources: Sequence[PartitionRange], facts: _Facts) -> list[str]:
+        notes = []
+        for side, settings in enumerate(self._settings):
+            parts = [part for part in sources if part.side == side]
+            missing = sum(
+                (name, part.partition) not in facts.committed[side] and part.end > part.start for part in parts
+            )
+            if missing:
+                notes.append(
+                    f"group {settings.group_id} has no committed offset for {missing} of {len(parts)} partitions:"
+                    " their last records may not be mirrored yet"
+                )
+        return notes
+
+    def _by_key(self, sources: Sequence[PartitionRange], target_count: int) -> frozenset[int]:
+        """Return the sources whose records the mirror sends to the partition of their key."""
+        if not target_count:
+            return frozenset()
+        counts = Counter(part.side for part in sources)
+        partition_by = self._target_settings.partition_by
+        return frozenset(
+            side
+            for side, count in counts.items()
+            if partition_by == "key" or (partition_by is None and count != target_count)
+        )
+
+
+async def _connect(which: str, cluster: Cluster, settings: SourceSettings | TargetSettings) -> None:
     key = "bootstrap.servers" if settings.endpoint.bootstrap else "found through zookeeper.connect"
     cluster.endpoint = await endpoint_of(settings)
     try:
@@ -45,216 +269,22 @@ async def _connected(which: str, cluster: Cluster, settings: SourceSettings | Ta
         raise CannotTell(f"the {which} cluster cannot be reached: {error} ({key} in {settings.path})") from error
 
 
-class Survey:
-    """One look at all clusters: makes the plan of each topic."""
-
-    def __init__(self, sources: Sequence[SourceSettings], target: TargetSettings, window: Window = EVERYTHING) -> None:
-        self.settings, self.target_settings, self.window = sources, target, window
-        self.sources = [Cluster(each.endpoint) for each in sources]
-        self.target = Cluster(target.endpoint)
-        self.notes: list[str] = []
-        self._loop = asyncio.new_event_loop()
-
-    def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """Spark's calls block, and Kafka is asked in between."""
-        return self._loop.run_until_complete(task)
-
-    def close(self) -> None:
-        for cluster in (*self.sources, self.target):
-            cluster.close()
-        self.run(asyncio.sleep(0))
-        self._loop.close()
-
-    @property
-    def endpoints(self) -> dict[int, tuple[Endpoint, bool]]:
-        """How tasks reach each side, and whether only committed records count there."""
-        found = {n: (self.sources[n].endpoint, each.read_committed) for n, each in enumerate(self.settings)}
-        return found | {TARGET: (self.target.endpoint, True)}
-
-    async def connect(self) -> None:
-        """Reach all clusters; nothing else is started before that."""
-        for settings, cluster in zip(self.settings, self.sources, strict=True):
-            await _connected("source", cluster, settings)
-        await _connected("target", self.target, self.target_settings)
-
-    def names(self, chosen: Filter, judge: Matcher, only: Sequence[str]) -> list[str]:
-        """The topics that the filter takes, of all sources."""
-        found = {t.name for cluster in self.sources for t in chosen.chosen(cluster.topics.values(), judge)}
-        unknown = [name for name in only if name not in found]
-        if unknown:
-            raise CannotTell(
-                f"--topics {unknown[0]}: there is no such topic on the source, or the filter leaves it out"
-            )
-        return sorted(found & set(only) if only else found)
-
-    async def plans(self, names: Sequence[str]) -> list[TopicPlan]:
-        try:
-            return await self._plans(names)
-        except (ClusterError, *OUTAGE) as error:
-            raise CannotTell(describe(error)) from error
-
-    async def _plans(self, names: Sequence[str]) -> list[TopicPlan]:
-        positions = [await self._positions(n, set(names)) for n in range(len(self.sources))]
-        await self.target.refresh()
-        sides = {TARGET: await self._parts(TARGET, self.target, names, True)}
-        for side, cluster in enumerate(self.sources):
-            await cluster.refresh()
-            sides[side] = await self._parts(side, cluster, names, self.settings[side].read_committed)
-        policies = [
-            await _topic_settings(cluster, each, names)
-            for cluster, each in zip(self.sources, self.settings, strict=True)
-        ]
-        policies.append(await _topic_settings(self.target, self.target_settings, names))
-        kept = await _kept(self.target)
-        return [self._plan(name, positions, sides, policies, kept) for name in names]
-
-    async def _positions(self, side: int, names: set[str]) -> dict[Key, tuple[int, Position | None]]:
-        """How far the mirror is: the offset, and the rest of the position where it is one of ours."""
-        cluster, settings = self.sources[side], self.settings[side]
-        committed = await self._committed(cluster, settings, names)
-        found: dict[Key, tuple[int, Position | None]] = {}
-        for key, (offset, metadata) in committed.items():
-            if key[0] not in names:
-                continue
-            position = unpack(*key, offset, metadata)
-            if position is not None and position.target_cluster != self.target.id:
-                raise CannotTell(
-                    f"group {settings.group_id} mirrors {key[0]}-{key[1]} to cluster {position.target_cluster}, and the target"
-                    f" is {self.target.id} ({self.target.endpoint}): name the target of this group"
-                )
-            if position is not None and position.topic_id not in ("", topic_id(cluster, key[0])):
-                continue  # of a topic that is gone; its successor is not mirrored yet
-            if position is not None and position.target_topic_id not in ("", topic_id(self.target, key[0])):
-                if key[0] in self.target.topics:
-                    self.notes.append(f"{key[0]} was created again on the target since it was mirrored")
-                position = None
-            found[key] = offset, position
-        return found
-
-    async def _committed(
-        self, cluster: Cluster, settings: SourceSettings, names: set[str]
-    ) -> dict[Key, tuple[int, str]]:
-        """What the group has committed to Kafka; else what an old consumer has left in ZooKeeper."""
-        known = {(name, p) for name in names if name in cluster.topics for p in cluster.topics[name].partitions}
-        committed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: known)
-        if not committed and settings.zookeeper:
-            old = await ZooKeeperLookup.of(settings).group(settings.group_id)
-            return {key: (offset, "") for key, offset in old.offsets.items()}
-        return committed
-
-    async def _parts(self, side: int, cluster: Cluster, names: Sequence[str], committed: bool) -> dict[Key, Part]:
-        keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
-        starts = await wait_for_offsets(cluster, keys, EARLIEST)
-        since = {}
-        if self.window.since is not None and await _finds_times(cluster):
-            since = await wait_for_offsets(cluster, keys, self.window.since, committed)
-        ends = await wait_for_offsets(cluster, keys, LATEST, committed)
-        return {
-            key: Part(side, *key, starts[key], _first(starts[key], since.get(key, 0), ends[key]), ends[key], ends[key])
-            for key in keys
-        }
-
-    def _plan(
-        self,
-        name: str,
-        positions: Sequence[dict[Key, tuple[int, Position | None]]],
-        sides: dict[int, dict[Key, Part]],
-        policies: Sequence[dict[str, dict[str, str] | None]],
-        kept: int,
-    ) -> TopicPlan:
-        targets = [part for part in sides[TARGET].values() if part.topic == name]
-        sources = [part for side in range(len(self.sources)) for part in sides[side].values() if part.topic == name]
-        by_key = self._by_key(sources, len(targets))
-        notes: list[str] = []
-        placed: list[Part] = []
-        marks = Marks()
-        for part in sources:
-            places = [t.partition for t in targets] if part.side in by_key else [part.partition]
-            known = positions[part.side].get((name, part.partition))
-            placed.append(marks.note(part, places, known))
-            if known and known[1] and used_handler(known[1]):
-                notes.append("mirrored with a message handler: records that it changed are different")
-        for side, settings in enumerate(self.settings):
-            mine = [part for part in sources if part.side == side]
-            without = sum((name, part.partition) not in positions[side] and part.end > part.start for part in mine)
-            if without:
-                notes.append(
-                    f"group {settings.group_id} has no committed offset for {without} of {len(mine)} partitions:"
-                    " their last records may not be mirrored yet"
-                )
-        told = [found for found in (policy.get(name, {}) for policy in policies) if found is not None]
-        if len(told) < len(policies):
-            notes.append(
-                "brokers do not tell its settings, so it may be compacted: a missing record is not seen if a later one has the"
-                " same key"
-            )
-        if kept < _HEADERS:
-            what, version = ("headers", "0.11") if kept == _TIMES else ("headers and timestamps", "0.10")
-            notes.append(f"{what} are not compared: the target does not keep them (before Kafka {version})")
-        stamps = (policies[-1].get(name) or {}).get(_STAMPS) == "LogAppendTime"
-        return TopicPlan(
-            name=name,
-            by_key=by_key,
-            sources=tuple(placed),
-            targets=tuple(map(marks.ended, targets)),
-            limits={key: limit for key, limit in marks.limits.items() if marks.by_cuts(key[0])},
-            timestamps=kept >= _TIMES and not stamps,
-            headers=kept >= _HEADERS,
-            compacted=len(told) < len(policies) or any("compact" in found.get(_POLICY, "") for found in told),
-            starts_late=any(self.settings[part.side].auto_offset_reset == "latest" for part in sources),
-            notes=tuple(dict.fromkeys(notes)),
-        )
-
-    def _by_key(self, sources: Sequence[Part], there: int) -> frozenset[int]:
-        """As the mirror decides it, for each source."""
-        counts = Counter(part.side for part in sources)
-        by = self.target_settings.partition_by
-        return frozenset(n for n, here in counts.items() if there and (by == "key" or (by is None and here != there)))
-
-    async def log_starts(self, plan: TopicPlan) -> TopicPlan:
-        """The same plan, with the starts that retention has moved since."""
-        try:
-            found = {}
-            for side in {part.side for part in (*plan.sources, *plan.targets)}:
-                cluster = self.target if side == TARGET else self.sources[side]
-                keys = [(p.topic, p.partition) for p in (*plan.sources, *plan.targets) if p.side == side]
-                found[side] = await wait_for_offsets(cluster, keys, EARLIEST)
-        except (ClusterError, *OUTAGE) as error:
-            raise CannotTell(describe(error)) from error
-
-        def moved(part: Part) -> Part:
-            return replace(part, log_start=found[part.side][part.topic, part.partition])
-
-        return replace(plan, sources=tuple(map(moved, plan.sources)), targets=tuple(map(moved, plan.targets)))
-
-
-def _first(start: int, since: int, end: int) -> int:
-    """Brokers say -1 where no record is as young as that."""
-    return end if since < 0 else min(end, max(start, since))
-
-
-async def _finds_times(cluster: Cluster) -> bool:
-    """Before 0.10.1 brokers know no timestamps of records."""
+async def _finds_timestamps(cluster: Cluster) -> bool:
+    """Return True if the brokers can find offsets by the timestamps of records (Kafka 0.10.1 and later)."""
     connection = await cluster.connection(next(iter(cluster.brokers)))
     return connection.best_version(ListOffsetsRequest) > 0
 
 
-async def _kept(cluster: Cluster) -> int:
-    """What a cluster's records may have, as the version of its ProduceRequest."""
-    connection = await cluster.connection(next(iter(cluster.brokers)))
-    return connection.best_version(ProduceRequest)
-
-
 async def _topic_settings(
     cluster: Cluster, settings: SourceSettings | TargetSettings, names: Sequence[str]
-) -> dict[str, dict[str, str] | None]:
-    """What decides whether records may be gone, or stamped; None, where nobody tells."""
-    there = [name for name in names if name in cluster.topics]
-    if there and await cluster.knows(DescribeConfigsRequest):
-        results = await describe_configs(cluster, TOPIC, there, (_POLICY, _STAMPS))
+) -> dict[str, Mapping[str, str] | None]:
+    """Return cleanup policy and timestamp type of each existing topic; None for a topic of which nobody tells."""
+    existing = [name for name in names if name in cluster.topics]
+    if existing and await cluster.knows(DescribeConfigsRequest):
+        results = await describe_configs(cluster, TOPIC, existing, (_CLEANUP_POLICY, _TIMESTAMP_TYPE))
         return {
             r.resource_name: None if r.error_code else {s.name: s.value or "" for s in r.configs or ()} for r in results
         }
-    if there and settings.zookeeper:
-        return {**await ZooKeeperLookup.of(settings).topic_settings(there)}
-    return dict.fromkeys(there)
+    if existing and settings.zookeeper:
+        return {**await ZooKeeperLookup.of(settings).topic_settings(existing)}
+    return dict.fromkeys(existing)

@@ -1,124 +1,123 @@
-"""What came out of it, for people and for programs. No content of any record is ever shown."""
+"""The result of a comparison, for people and for programs. It never contains the content of a record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SAME, DIFFERENT, UNKNOWN = 0, 1, 2  # exit codes
+from mirrormaker.verification.differences import CAUSES, DIFFERENCES, OUT_OF_ORDER, SAME
 
-# Records that only one side has through no fault of the mirror, and how the table calls them.
-CAUSES = {
-    "not_yet_mirrored": "not yet mirrored",
-    "still_arriving": "still arriving",
-    "deleted_on_source": "deleted on the source",
-    "deleted_on_target": "deleted on the target",
-    "compacted": "compacted away",
-    "before_the_mirror": "from before the mirror",
-    "other_writers": "of other writers",
-}
-DIFFERENCES = {
-    "missing": "missing",
-    "changed": "changed",
-    "doubled": "twice",
-    "extra": "unknown to the source",
-    "out_of_order": "out of order",
-}
+EXIT_SAME, EXIT_DIFFERENT, EXIT_CANNOT_TELL = 0, 1, 2
 
 
-@dataclass
+@dataclass(frozen=True)
 class TopicResult:
-    """One topic."""
+    """The result for one topic."""
 
     name: str
     source_partitions: int
     target_partitions: int
-    counts: dict[str, int] = field(default_factory=dict)
-    shown: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    had_records: bool = True  # on any side, at any time
+    # How many records came to which outcome: "same", a cause such as "not_yet_mirrored", or a kind of difference such
+    # as "missing". `differences.CAUSES` and `differences.DIFFERENCES` list them. Records out of order are in "same",
+    # too.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    # The first few differences in words.
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    # True if any side has ever had a record.
+    had_records: bool = True
 
     @property
     def same(self) -> int:
-        return self.counts.get("same", 0) - self.counts.get("out_of_order", 0)
+        """Return the number of records that are equal and in order on both sides."""
+        return self.counts.get(SAME, 0) - self.counts.get(OUT_OF_ORDER, 0)
 
     @property
     def different(self) -> int:
+        """Return the number of records that are not the same on both sides."""
         return sum(self.counts.get(kind, 0) for kind in DIFFERENCES)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Verdict:
-    """All topics."""
+    """The result of comparing source and target."""
 
-    topics: list[TopicResult]
-    seconds: float = 0.0
-    timestamps_from: str = ""
-    notes: list[str] = field(default_factory=list)
+    topics: tuple[TopicResult, ...]
+    seconds: float = 0.0  # how long the comparison took
+    notes: tuple[str, ...] = ()
 
     @property
-    def compared(self) -> int:
+    def same(self) -> int:
+        """Return the number of records that are equal and in order on both sides."""
         return sum(topic.same for topic in self.topics)
 
     @property
     def different(self) -> int:
+        """Return the number of records that are not the same on both sides."""
         return sum(topic.different for topic in self.topics)
 
     @property
     def exit_code(self) -> int:
+        """Return 0 if both sides are the same, 1 if they are different, 2 if nothing could be compared."""
         if self.different:
-            return DIFFERENT
-        if not self.topics or (not self.compared and any(topic.had_records for topic in self.topics)):
-            return UNKNOWN
-        return SAME
+            return EXIT_DIFFERENT
+        if not self.topics or (not self.same and any(topic.had_records for topic in self.topics)):
+            return EXIT_CANNOT_TELL
+        return EXIT_SAME
+
+    @property
+    def is_same(self) -> bool:
+        """Return True if records were compared, or there are none, and no difference was found."""
+        return self.exit_code == EXIT_SAME
 
     @property
     def line(self) -> str:
-        where = f"{_plural(len(self.topics), 'topic')}, {_plural(self.compared, 'equal record')}"
-        if self.exit_code == DIFFERENT:
-            kinds = [
-                f"{sum(topic.counts.get(kind, 0) for topic in self.topics):,} {text}"
-                for kind, text in DIFFERENCES.items()
-                if any(topic.counts.get(kind) for topic in self.topics)
-            ]
-            return f"different: {', '.join(kinds)} ({where})"
-        if self.exit_code == UNKNOWN:
-            return "could not tell: " + (
-                "no topic matches" if not self.topics else "there is nothing that both sides have"
-            )
-        return f"same: {where}"
+        """Return the verdict in one line."""
+        scope = f"{_plural(len(self.topics), 'topic')}, {_plural(self.same, 'equal record')}"
+        if self.exit_code == EXIT_DIFFERENT:
+            totals = {kind: sum(topic.counts.get(kind, 0) for topic in self.topics) for kind in DIFFERENCES}
+            kinds = [f"{total:,} {DIFFERENCES[kind]}" for kind, total in totals.items() if total]
+            return f"different: {', '.join(kinds)} ({scope})"
+        if self.exit_code == EXIT_CANNOT_TELL:
+            reason = "there is nothing that both sides have" if self.topics else "no topic matches"
+            return f"could not tell: {reason}"
+        return f"same: {scope}"
 
     def table(self) -> list[str]:
-        """One line per topic; columns that are empty everywhere are left out."""
-        titles = {"same": "same", **CAUSES, **DIFFERENCES}
-        used = [key for key in titles if key == "same" or any(topic.counts.get(key) for topic in self.topics)]
+        """Return one line per topic below a line of titles, without columns that are empty everywhere."""
+        titles = {SAME: SAME, **CAUSES, **DIFFERENCES}
+        used = [key for key in titles if key == SAME or any(topic.counts.get(key) for topic in self.topics)]
         rows = [["topic", "partitions", *(titles[key] for key in used)]]
         for topic in self.topics:
-            here, there = topic.source_partitions, topic.target_partitions
-            numbers = [topic.same if key == "same" else topic.counts.get(key, 0) for key in used]
-            rows.append(
-                [topic.name, str(here) if here == there else f"{here} -> {there}", *(f"{n:,}" for n in numbers)]
-            )
+            ours, theirs = topic.source_partitions, topic.target_partitions
+            partitions = str(ours) if ours == theirs else f"{ours} -> {theirs}"
+            numbers = [topic.same if key == SAME else topic.counts.get(key, 0) for key in used]
+            rows.append([topic.name, partitions, *(f"{number:,}" for number in numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             "  ".join(
-                text.ljust(w) if n == 0 else text.rjust(w) for n, (text, w) in enumerate(zip(row, widths, strict=True))
+                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
             )
             for row in rows
         ]
 
-    def details(self) -> list[str]:
-        lines = [f"  {text}" for topic in self.topics for text in topic.shown]
+    def text(self) -> str:
+        """Return the verdict as the command prints it: the line, the table, the first differences, the notes."""
+        table = self.table() if self.topics else []
+        differences = [f"  {difference}" for topic in self.topics for difference in topic.differences]
         notes = [*self.notes, *(f"{topic.name}: {note}" for topic in self.topics for note in topic.notes)]
-        return lines + [f"note: {note}" for note in notes]
+        return "\n".join([self.line, *table, *differences, *(f"note: {note}" for note in notes)])
 
     def to_json(self) -> dict[str, Any]:
+        """Return the verdict as `--json` prints it."""
         return {
-            "verdict": ("same", "different", "could not tell")[self.exit_code],
+            "verdict": {EXIT_SAME: "same", EXIT_DIFFERENT: "different", EXIT_CANNOT_TELL: "could not tell"}[
+                self.exit_code
+            ],
             "line": self.line,
             "seconds": round(self.seconds, 1),
-            "notes": self.notes,
+            "notes": list(self.notes),
             "topics": [
                 {
                     "topic": topic.name,
@@ -126,8 +125,8 @@ class Verdict:
                     "target_partitions": topic.target_partitions,
                     "same": topic.same,
                     **{key: topic.counts.get(key, 0) for key in (*CAUSES, *DIFFERENCES)},
-                    "differences": topic.shown,
-                    "notes": topic.notes,
+                    "differences": list(topic.differences),
+                    "notes": list(topic.notes),
                 }
                 for topic in self.topics
             ],
@@ -136,7 +135,3 @@ class Verdict:
 
 def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def text(verdict: Verdict) -> Sequence[str]:
-    return [verdict.line, *(verdict.table() if verdict.topics else []), *verdict.details()]

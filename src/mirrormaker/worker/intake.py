@@ -19,9 +19,10 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_some
+from mirrormaker.wire.records.transactions import flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
-from mirrormaker.worker.lanes import can_forward, flag_data
+from mirrormaker.worker.lanes import can_forward
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import Repack
 from mirrormaker.worker.stream_task import StreamTask

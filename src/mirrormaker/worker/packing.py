@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirrormaker.wire.records import murmur2
 from mirrormaker.wire.records.batch import HEADER, Batch
 from mirrormaker.wire.records.columns import Records, pack, sizes
 from mirrormaker.wire.records.compression import NONE
@@ -23,16 +22,6 @@ class Packed(NamedTuple):
     batch: Batch
     first: int
     last: int
-
-
-def by_key(records: Records, source_partition: int, count: int) -> Ints:
-    """Return each record's target partition out of `count`: as Java's partitioner, or by offset if it has no key."""
-    start, size = records.keys()
-    chosen = murmur2.partitions(records.data, start, np.maximum(size, 0), count)
-    keyless = size < 0
-    if keyless.any():
-        chosen = np.where(keyless, murmur2.partitions_without_key(source_partition, records.offsets, count), chosen)
-    return chosen
 
 
 def shares(targets: Ints, count: int) -> list[Ints]:

@@ -15,13 +15,14 @@ from mirrormaker.errors import DataError, Undeliverable
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.compression import NONE
+from mirrormaker.wire.records.murmur2 import by_key
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.handler import Handled
 from mirrormaker.worker.interrupts import AwaitZombies, Renumber, RestartAt
 from mirrormaker.worker.lanes import codec_to_send
 from mirrormaker.worker.outlet import Entry, Outlet, RecordDigest
-from mirrormaker.worker.packing import Packed, by_key, first_too_large, pack_shares, shares
+from mirrormaker.worker.packing import Packed, first_too_large, pack_shares, shares
 from mirrormaker.worker.stream_task import StreamTask
 
 if TYPE_CHECKING:

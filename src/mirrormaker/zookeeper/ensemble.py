@@ -1,7 +1,7 @@
-"""What Kafka keeps in ZooKeeper: who the brokers are, and how far the consumers of 0.8 got.
+"""A session with ZooKeeper, and what Kafka keeps there: brokers, topics, and the consumer groups of Kafka 0.8.
 
-Everything here blocks: beside an event loop it belongs into a thread. What the znodes hold was written by others, and is checked
-before it is used.
+Everything here blocks: beside an event loop it belongs into a thread. Other programs have written the znodes, so their
+content is checked before it is used.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
 from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 from mirrormaker.zookeeper.registrations import Registration, registration
 
-Key = tuple[str, int]
+Key = tuple[str, int]  # topic and partition
 
 _PORT = 2181
-_PATIENCE = 6.0  # seconds for a connection or an answer: what the old consumer took for a ZooKeeper session
-# kazoo tells of every attempt; the user is told once, by the error that is raised.
+_TIMEOUT = 6.0  # seconds for a connection or a response: the old consumer's default for a ZooKeeper session
+# kazoo logs every attempt. Users get one error instead.
 _SILENT = logging.getLogger("mirrormaker.kazoo")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-    """The servers and the chroot in `host:2181,host2:2181/chroot`."""
+    """Return the servers and the chroot of an address like `host:2181,host2:2181/chroot`."""
     servers, slash, chroot = text.strip().partition("/")
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):
@@ -55,8 +55,8 @@ def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
 class ZooKeeper:
     """A session with one of the servers, inside `with`."""
 
-    def __init__(self, connect: str, timeout: float = _PATIENCE) -> None:
-        """`timeout` bounds the connection, and each answer after it."""
+    def __init__(self, connect: str, timeout: float = _TIMEOUT) -> None:
+        """`timeout` in seconds limits the connection, and each response after it."""
         self.connect, self.timeout = connect, timeout
         self._servers, self._chroot = parse_connect(connect)
         self._client: Any = None
@@ -71,8 +71,8 @@ class ZooKeeper:
             if not connected:
                 raise self._unreachable(time.monotonic() - started)
         except BaseException:
-            # Its end waits for attempts that are under way: nobody else should.
-            threading.Thread(target=_end, args=[client], daemon=True).start()
+            # Closing waits for attempts that are under way. The caller should not.
+            threading.Thread(target=_close, args=[client], daemon=True).start()
             raise
         self._client = client
         return self
@@ -81,165 +81,168 @@ class ZooKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         client, self._client = self._client, None
-        ending = threading.Thread(target=_end, args=[client], daemon=True)
-        ending.start()
-        ending.join(self.timeout)
+        closing = threading.Thread(target=_close, args=[client], daemon=True)
+        closing.start()
+        closing.join(self.timeout)
 
     # -- brokers and topics
 
     def brokers(self) -> dict[int, Registration]:
-        """Every broker that is there at the moment."""
-        names = [name for name in self._children("/brokers/ids") if name.isdecimal()]
-        found = self._read_all(f"/brokers/ids/{name}" for name in names)
+        """Return every broker that runs at the moment."""
+        paths = {name: f"/brokers/ids/{name}" for name in self._children("/brokers/ids") if name.isdecimal()}
+        znodes = self._read_all(paths.values())
         return {
-            int(name): registration(int(name), data, f"ZooKeeper {self.connect}: /brokers/ids/{name}")
-            for name in names
-            if (data := found.get(f"/brokers/ids/{name}")) is not None
+            int(name): registration(int(name), znodes[path], f"ZooKeeper {self.connect}: {path}")
+            for name, path in paths.items()
+            if path in znodes
         }
 
     def partitions(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions; none if there is no such topic."""
+        """Return the partitions of a topic; none if there is no such topic."""
         path = f"/brokers/topics/{topic}"
-        found = self._json(path).get("partitions", {})
-        if not isinstance(found, dict) or not all(str(number).isdecimal() for number in found):
-            raise self._strange(path, found)
-        return sorted(map(int, found))
+        partitions = self._read_json(path).get("partitions", {})
+        if not isinstance(partitions, dict) or not all(str(number).isdecimal() for number in partitions):
+            raise self._malformed(path, partitions)
+        return sorted(map(int, partitions))
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The id of the broker that leads a partition, if one does."""
+        """Return the id of the broker that leads a partition; None if no broker does."""
         path = f"/brokers/topics/{topic}/partitions/{partition}/state"
-        leader = self._json(path).get("leader", -1)
+        leader = self._read_json(path).get("leader", -1)
         if not isinstance(leader, int):
-            raise self._strange(path, leader)
+            raise self._malformed(path, leader)
         return leader if leader >= 0 else None
 
     def topic_settings(self, topic: str) -> dict[str, str]:
-        """What a topic has of its own, apart from the brokers' defaults."""
+        """Return the topic's own settings, without the brokers' defaults."""
         path = f"/config/topics/{topic}"
-        found = self._json(path).get("config", {})
-        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-            raise self._strange(path, found)
-        return found
+        settings = self._read_json(path).get("config", {})
+        if not isinstance(settings, dict) or not all(isinstance(value, str) for value in settings.values()):
+            raise self._malformed(path, settings)
+        return settings
 
-    # -- groups of consumers that keep themselves in ZooKeeper
+    # -- consumer groups that keep their state in ZooKeeper
 
     def has_group(self, group: str) -> bool:
-        """Has any consumer of this group owned or committed something?"""
+        """Return True if a consumer of this group has ever owned or committed something."""
         return any(self._exists(f"/consumers/{group}/{part}") for part in ("owners", "offsets"))
 
     def group_topics(self, group: str) -> set[str]:
-        """The topics of which the group has owned or committed something."""
+        """Return the topics of which the group has owned or committed something."""
         return {topic for part in ("owners", "offsets") for topic in self._children(f"/consumers/{group}/{part}")}
 
     def owners(self, group: str) -> dict[Key, str]:
-        """Which consumer thread has which partition at the moment."""
-        return self._of_partitions(f"/consumers/{group}/owners")
+        """Return which consumer thread has which partition at the moment."""
+        return self._read_by_partition(f"/consumers/{group}/owners")
 
     def offsets(self, group: str) -> dict[Key, int]:
-        """How far the group has come."""
-        found = self._of_partitions(f"/consumers/{group}/offsets")
-        for (topic, partition), text in found.items():
+        """Return the group's committed offsets."""
+        texts = self._read_by_partition(f"/consumers/{group}/offsets")
+        for (topic, partition), text in texts.items():
             if not re.fullmatch(r"-?\d{1,19}", text):
-                raise self._strange(f"/consumers/{group}/offsets/{topic}/{partition}", text)
-        return {key: int(text) for key, text in found.items()}
+                raise self._malformed(f"/consumers/{group}/offsets/{topic}/{partition}", text)
+        return {key: int(text) for key, text in texts.items()}
 
-    def offsets_of_today(self, group: str) -> dict[Key, int]:
-        """As `offsets`, without what was written before its topic was created: that belongs to another one of the same name."""
-        found = self.offsets(group)
-        made = {topic: self._client.exists_async(f"/brokers/topics/{topic}") for topic, _ in found}
-        said = {key: self._client.exists_async(f"/consumers/{group}/offsets/{key[0]}/{key[1]}") for key in found}
-        created = {topic: self._answer(asked, f"/brokers/topics/{topic}") for topic, asked in made.items()}
-        written = {key: self._answer(asked, f"/consumers/{group}/offsets") for key, asked in said.items()}
+    def current_offsets(self, group: str) -> dict[Key, int]:
+        """Return the group's committed offsets, without those that are older than their topic.
+
+        They were committed for a deleted topic of the same name.
+        """
+        offsets = self.offsets(group)
+        topic_requests = {topic: self._client.exists_async(f"/brokers/topics/{topic}") for topic, _ in offsets}
+        offset_requests = {
+            (topic, partition): self._client.exists_async(f"/consumers/{group}/offsets/{topic}/{partition}")
+            for topic, partition in offsets
+        }
+        topics = {topic: self._wait(request, f"/brokers/topics/{topic}") for topic, request in topic_requests.items()}
+        commits = {key: self._wait(request, f"/consumers/{group}/offsets") for key, request in offset_requests.items()}
         return {
             key: offset
-            for key, offset in found.items()
-            if (since := created[key[0]]) is None or (stat := written[key]) is None or stat.mtime >= since.ctime
+            for key, offset in offsets.items()
+            if (topic := topics[key[0]]) is None or (commit := commits[key]) is None or commit.mtime >= topic.ctime
         }
 
     def commit_offsets(self, group: str, offsets: Mapping[Key, int]) -> None:
-        """Write down how far the group has come, where the old consumer would look for it."""
+        """Commit offsets where the consumers of Kafka 0.8 read them."""
         writes = {
-            f"/consumers/{_name(group)}/offsets/{_name(topic)}/{partition}": b"%d" % offset
+            f"/consumers/{_checked_name(group)}/offsets/{_checked_name(topic)}/{partition}": b"%d" % offset
             for (topic, partition), offset in offsets.items()
         }
-        attempts = {path: self._client.set_async(path, data) for path, data in writes.items()}
-        for path, attempt in attempts.items():
-            if self._answer(attempt, path, NoNodeError) is not None:
+        requests = {path: self._client.set_async(path, data) for path, data in writes.items()}
+        for path, request in requests.items():
+            if self._wait(request, path, NoNodeError) is not None:
                 continue
-            made = self._answer(
-                self._client.create_async(path, writes[path], makepath=True), path, NodeExistsError, NoNodeError
-            )
-            if made is None:  # someone else was quicker
-                self._answer(self._client.set_async(path, writes[path]), path)
+            creation = self._client.create_async(path, writes[path], makepath=True)
+            if self._wait(creation, path, NodeExistsError, NoNodeError) is None:
+                # Another program has created the znode meanwhile.
+                self._wait(self._client.set_async(path, writes[path]), path)
 
     # -- znodes
 
-    def _of_partitions(self, above: str) -> dict[Key, str]:
-        """The texts of `above`/topic/partition."""
-        topics = self._children(above)
-        listings = {topic: self._client.get_children_async(f"{above}/{topic}") for topic in topics}
+    def _read_by_partition(self, parent: str) -> dict[Key, str]:
+        """Return the texts of the znodes `parent`/topic/partition."""
+        requests = {topic: self._client.get_children_async(f"{parent}/{topic}") for topic in self._children(parent)}
         keys = {
-            f"{above}/{topic}/{name}": (topic, int(name))
-            for topic, listing in listings.items()
-            for name in self._answer(listing, f"{above}/{topic}", NoNodeError) or ()
+            f"{parent}/{topic}/{name}": (topic, int(name))
+            for topic, request in requests.items()
+            for name in self._wait(request, f"{parent}/{topic}", NoNodeError) or ()
             if name.isdecimal()
         }
         return {keys[path]: _text(data) for path, data in self._read_all(keys).items()}
 
     def _read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """What the znodes hold; asked all at once, for a round trip each would add up."""
-        asked = {path: self._client.get_async(path) for path in paths}
-        answers = {path: self._answer(result, path, NoNodeError) for path, result in asked.items()}
-        return {path: answer[0] for path, answer in answers.items() if answer is not None}
+        """Return the content of the znodes that exist. All requests are sent at once, to save round trips."""
+        requests = {path: self._client.get_async(path) for path in paths}
+        responses = {path: self._wait(request, path, NoNodeError) for path, request in requests.items()}
+        return {path: response[0] for path, response in responses.items() if response is not None}
 
-    def _json(self, path: str) -> dict[str, Any]:
-        """A znode's object; an empty one if there is no such znode."""
+    def _read_json(self, path: str) -> dict[str, Any]:
+        """Return a znode's JSON object; an empty one if there is no such znode."""
         if not _is_path(path) or not (data := self._read_all([path]).get(path)):
             return {}
         try:
-            found = json.loads(data)
+            content = json.loads(data)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise self._strange(path, _text(data))
-        return found
+            content = None
+        if not isinstance(content, dict):
+            raise self._malformed(path, _text(data))
+        return content
 
     def _children(self, path: str) -> list[str]:
         if not _is_path(path):
             return []
-        return sorted(self._answer(self._client.get_children_async(path), path, NoNodeError) or ())
+        return sorted(self._wait(self._client.get_children_async(path), path, NoNodeError) or ())
 
     def _exists(self, path: str) -> bool:
-        return _is_path(path) and self._answer(self._client.exists_async(path), path) is not None
+        return _is_path(path) and self._wait(self._client.exists_async(path), path) is not None
 
-    def _answer(self, asked: Any, path: str, *none: type[KazooException]) -> Any:
-        """Wait for an answer; None instead of the errors in `none`."""
+    def _wait(self, request: Any, path: str, *expected: type[KazooException]) -> Any:
+        """Wait for the response to a request; return None if it is one of the `expected` errors."""
         try:
-            return asked.get(timeout=self.timeout)
-        except none:
+            return request.get(timeout=self.timeout)
+        except expected:
             return None
         except self._client.handler.timeout_exception as error:
             raise ZooKeeperError(f"ZooKeeper {self.connect} did not answer within {self.timeout:g} s") from error
         except KazooException as error:
-            why = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).lower()
-            raise ClusterError(f"ZooKeeper {self.connect}: {path}: {why}") from error
+            # For example, NoAuthError becomes "no auth".
+            reason = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).lower()
+            raise ClusterError(f"ZooKeeper {self.connect}: {path}: {reason}") from error
 
-    def _strange(self, path: str, value: object) -> ClusterError:
+    def _malformed(self, path: str, value: object) -> ClusterError:
         return ClusterError(
             f"ZooKeeper {self.connect}: {path} holds {str(value)[:80]!r}, which Kafka does not write there"
         )
 
     def _unreachable(self, waited: float) -> ZooKeeperError:
-        reasons = "; ".join(f"{join_host_port(*server)}: {_reason(*server)}" for server in self._servers)
+        reasons = "; ".join(f"{join_host_port(*server)}: {_failure(*server)}" for server in self._servers)
         error = ZooKeeperError(f"ZooKeeper {self.connect} cannot be reached within {waited:.1f} s: {reasons}")
         error.unknown_host = not _has_address(self._servers)
         return error
 
 
-# -- small things
-
-
 def _has_address(servers: Iterable[tuple[str, int]]) -> bool:
+    """Return True if at least one of the host names can be resolved."""
     for host, port in servers:
         with contextlib.suppress(OSError, UnicodeError):
             if socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -247,8 +250,8 @@ def _has_address(servers: Iterable[tuple[str, int]]) -> bool:
     return False
 
 
-def _reason(host: str, port: int) -> str:
-    """Why a server is of no use, after it was: a short look."""
+def _failure(host: str, port: int) -> str:
+    """Return why a server could not be used, by connecting once more for half a second at most."""
     try:
         socket.create_connection((host, port), 0.5).close()
     except socket.gaierror:
@@ -259,18 +262,19 @@ def _reason(host: str, port: int) -> str:
     return "it answers, but not as a ZooKeeper that is in service"
 
 
-def _end(client: KazooClient) -> None:
+def _close(client: KazooClient) -> None:
     with contextlib.suppress(Exception):
         client.stop()
         client.close()
 
 
 def _is_path(path: str) -> bool:
-    """Can there be such a znode? Groups may have names that none can have."""
+    """Return True if a znode can have this path: some names of groups are not allowed in ZooKeeper."""
     return all(name and name not in (".", "..") for name in path[1:].split("/")) and "\0" not in path
 
 
-def _name(text: str) -> str:
+def _checked_name(text: str) -> str:
+    """Return the name of a group or topic. Raise ClusterError if no znode can have it."""
     if "/" in text or not _is_path(f"/{text}"):
         raise ClusterError(f"'{text}' cannot be a name in ZooKeeper: its offsets must be kept in Kafka")
     return text

@@ -1,4 +1,4 @@
-"""Which topics: the filter as every MirrorMaker has read it."""
+"""The topic filter, which means what it means to every MirrorMaker."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_filter_of_nothing_is_refused_by_name(raw: str) -> None:
         Filter.of(None, raw)
 
 
-# -- who judges
+# -- Java or Python
 
 
 @pytest.mark.parametrize("pattern", ["orders", "a|b|c-1", "my.topic_2", ".*", "a.c"])

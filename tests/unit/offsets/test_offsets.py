@@ -14,20 +14,20 @@ from rich.console import Console
 from mirrormaker.cli import call
 from mirrormaker.errors import BadFrame
 from mirrormaker.offsets import consumer_protocol_groups
-from mirrormaker.offsets.group_lag import GroupLag, Pace, Paces, Row
+from mirrormaker.offsets.group_lag import GroupLag, LagHistory, Pace, PartitionLag
 from mirrormaker.offsets.group_state import assigned
-from mirrormaker.offsets.table import as_json, lines, moving_lines, picture
+from mirrormaker.offsets.table import as_json, lines, lines_with_pace, live_table
 
 SEE = "(see mirrormaker offsets --help)"
 BROKERS = {0: ("127.0.0.1", 9092), 1: ("::1", 9093)}
 
 
-def standing(*rows: Row, failures: tuple[str, ...] = ()) -> GroupLag:
-    return GroupLag("mirror", rows, BROKERS, failures)
+def group(*partitions: PartitionLag, failures: tuple[str, ...] = ()) -> GroupLag:
+    return GroupLag("mirror", partitions, BROKERS, failures)
 
 
-def row(offset: int | None = 7, end: int | None = 10, owner: str | None = None, partition: int = 0) -> Row:
-    return Row("orders", partition, 0, offset, end, owner)
+def partition(offset: int | None = 7, end: int | None = 10, owner: str | None = None, number: int = 0) -> PartitionLag:
+    return PartitionLag("orders", number, 0, offset, end, owner)
 
 
 # -- the original's table
@@ -35,14 +35,14 @@ def row(offset: int | None = 7, end: int | None = 10, owner: str | None = None, 
 
 def test_the_table_is_laid_out_like_the_originals() -> None:
     rows = (
-        row(11, 15, "mirror_c1-0"),
-        row(-1, 9, partition=1),
-        row(None, 9, partition=2),
-        row(7, None, partition=3),
-        Row("orders", 4, None, 7, None, None),
-        Row("a.topic.with.a.name.of.over.thirty.letters", 10, 1, 1234567890123456, 1234567890123459, None),
+        partition(11, 15, "mirror_c1-0"),
+        partition(-1, 9, number=1),
+        partition(None, 9, number=2),
+        partition(7, None, number=3),
+        PartitionLag("orders", 4, None, 7, None, None),
+        PartitionLag("a.topic.with.a.name.of.over.thirty.letters", 10, 1, 1234567890123456, 1234567890123459, None),
     )
-    assert list(lines(standing(*rows, failures=("Could not fetch offset for [orders,2] due to X.",)), True)) == [
+    assert list(lines(group(*rows, failures=("Could not fetch offset for [orders,2] due to X.",)), True)) == [
         "Could not fetch offset for [orders,2] due to X.",
         "Group           Topic                          Pid Offset          logSize         Lag             Owner",
         "mirror          orders                         0   11              15              4               mirror_c1-0",
@@ -58,49 +58,52 @@ def test_the_table_is_laid_out_like_the_originals() -> None:
 
 
 def test_no_partitions_are_a_header_alone() -> None:
-    assert len(list(lines(standing(), False))) == 1
+    assert len(list(lines(group(), False))) == 1
 
 
 # -- the table that moves
 
 
-def watched(*standings: GroupLag, every: float = 2.0) -> Paces:
-    paces = Paces()
-    for number, each in enumerate(standings):
-        paces.add(number * every, each)
-    return paces
+def watched(*lags: GroupLag, every: float = 2.0) -> LagHistory:
+    history = LagHistory()
+    for number, group_lag in enumerate(lags):
+        history.add(number * every, group_lag)
+    return history
 
 
 def test_pace_and_time_to_catch_up() -> None:
-    now = standing(row(50, 100, "me"), row(20, 20, partition=1), row(5, 90, partition=2), row(-1, 4, partition=3))
-    paces = watched(
-        standing(row(30, 100), row(20, 20, partition=1), row(3, 70, partition=2), row(-1, 4, partition=3)), now
+    now = group(
+        partition(50, 100, "me"), partition(20, 20, number=1), partition(5, 90, number=2), partition(-1, 4, number=3)
     )
-    text = [line.split() for line in moving_lines(now, paces, False)]
+    history = watched(
+        group(partition(30, 100), partition(20, 20, number=1), partition(3, 70, number=2), partition(-1, 4, number=3)),
+        now,
+    )
+    text = [line.split() for line in lines_with_pace(now, history, False)]
     assert text[1][5:] == ["50", "10", "in", "5", "s", "me"]
     assert text[2][5:] == ["0", "0", "yes", "none"]
     assert text[3][5:] == ["85", "1", "not", "at", "this", "pace", "none"], "20 came while 2 were consumed"
     assert text[4][5:] == ["unknown", "-", "unknown", "none"]
     assert " ".join(text[5]) == "total: lag 135, 11 records/s, caught up: in 2 min, 1 of 4 partitions unknown"
-    assert paces.of(("orders", 0), ("orders", 1), ("orders", 2)) == Pace(11.0, 1.0)
-    assert paces.of(("orders", 7)) is None
+    assert history.pace(("orders", 0), ("orders", 1), ("orders", 2)) == Pace(11.0, 1.0)
+    assert history.pace(("orders", 7)) is None
 
 
 def test_a_group_with_partitions_of_unknown_lag_is_not_called_caught_up() -> None:
-    now = standing(row(5, 5), Row("orders", 1, None, 7, None, None))
-    *_, last = moving_lines(now, watched(now, now), False)
+    now = group(partition(5, 5), PartitionLag("orders", 1, None, 7, None, None))
+    *_, last = lines_with_pace(now, watched(now, now), False)
     assert last == "total: lag 0, 0 records/s, caught up: unknown, 1 of 2 partitions unknown"
 
 
 def test_a_pace_is_that_of_the_last_minute_and_a_half() -> None:
-    paces = watched(*(standing(row(offset, 1000)) for offset in (0, 900, 910, 920)), every=60)
-    assert paces.of(("orders", 0)) == Pace(10 / 60, 10 / 60)
+    history = watched(*(group(partition(offset, 1000)) for offset in (0, 900, 910, 920)), every=60)
+    assert history.pace(("orders", 0)) == Pace(10 / 60, 10 / 60)
 
 
 def test_the_picture_for_a_terminal_fits_into_it() -> None:
-    now = standing(row(50, 100, "consumer-of-a-long-name-" * 3), Row("orders", 1, None, 7, None, None))
+    now = group(partition(50, 100, "consumer-of-a-long-name-" * 3), PartitionLag("orders", 1, None, 7, None, None))
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(picture(now, watched(standing(row(30, 100)), now), True, "12:00:00 nobody answers"))
+    console.print(live_table(now, watched(group(partition(30, 100)), now), True, "12:00:00 nobody answers"))
     text = console.export_text()
     assert text.startswith("mirror: lag 50, 10 records/s, caught up: in 5 s, 1 of 2 partitions unknown\n")
     for words in ("no leader", "BROKER INFO", "12:00:00 nobody answers", "in 5 s"):
@@ -108,13 +111,13 @@ def test_the_picture_for_a_terminal_fits_into_it() -> None:
 
 
 def test_json_has_null_for_what_is_not_known() -> None:
-    now = standing(row(7, 10, "me"), row(-1, 4, partition=1), failures=("why",))
+    now = group(partition(7, 10, "me"), partition(-1, 4, number=1), failures=("why",))
     first = {"topic": "orders", "partition": 0, "offset": 7, "log_size": 10, "lag": 3, "owner": "me", "leader": 0}
     second = {**first, "partition": 1, "offset": None, "log_size": 4, "lag": None, "owner": None}
     assert as_json(now, None, False) == {
         "group": "mirror", "lag": 3, "unknown": 1, "partitions": [first, second], "failures": ["why"],
     }  # fmt: skip
-    moving = as_json(now, watched(standing(row(1, 10)), now), True)
+    moving = as_json(now, watched(group(partition(1, 10)), now), True)
     assert moving["partitions"][0] == {**first, "records_per_second": 3.0, "seconds_to_catch_up": 1.0}
     assert moving["partitions"][1] == {**second, "records_per_second": None, "seconds_to_catch_up": None}
     assert moving["brokers"] == {"0": "127.0.0.1:9092", "1": "[::1]:9093"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
 from mirrormaker.zookeeper.ensemble import ZooKeeper, parse_connect
-from mirrormaker.zookeeper.registrations import Listener, Registration, broker_addresses, registration, requests_of
+from mirrormaker.zookeeper.registrations import Listener, Registration, broker_addresses, registration, requests_version
 
 PLAIN = Listener("PLAINTEXT", "PLAINTEXT", "host1", 9092)
 
@@ -106,12 +106,14 @@ def test_each_brokers_address_for_the_wanted_protocol() -> None:
 
 def test_brokers_that_cannot_be_asked_for_their_version_are_known_by_their_registration() -> None:
     eras = {era: {1: read(text)} for era, text in ERAS.items() if era != "0.7"}  # type: ignore[arg-type]
-    assert {era: requests_of(brokers) for era, brokers in eras.items()} == {
+    assert {era: requests_version(brokers) for era, brokers in eras.items()} == {
         "0.8": (0, 8, 2), "0.9": (0, 9), "0.10": None, "1.0": None, "3.9": None,
     }  # fmt: skip
-    assert requests_of({**eras["3.9"], 2: eras["0.8"][1]}) == (0, 8, 2), "the oldest counts in the middle of an upgrade"
+    assert requests_version({**eras["3.9"], 2: eras["0.8"][1]}) == (0, 8, 2), (
+        "the oldest counts in the middle of an upgrade"
+    )
     with pytest.raises(ClusterError, match=r"Kafka 0\.7"):
-        requests_of({1: read(str(ERAS["0.7"]))})
+        requests_version({1: read(str(ERAS["0.7"]))})
 
 
 # -- addresses

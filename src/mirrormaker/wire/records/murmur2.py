@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.varints import Data, Ints
 
 Hashes = npt.NDArray[np.uint32]
@@ -78,4 +79,14 @@ def partitions_without_key(source_partition: int, offsets: Ints, count: int) -> 
     """
     mixed = (offsets.astype(np.uint64) + np.uint64(source_partition << 40)) * np.uint64(0x9E3779B97F4A7C15)
     chosen: Ints = ((mixed >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+    return chosen
+
+
+def by_key(records: Records, source_partition: int, count: int) -> Ints:
+    """Return the target partition of each record: where Java's partitioner puts its key, or `spread` if it has none."""
+    start, size = records.keys()
+    chosen = partitions(records.data, start, np.maximum(size, 0), count)
+    keyless = size < 0
+    if keyless.any():
+        chosen = np.where(keyless, partitions_without_key(source_partition, records.offsets, count), chosen)
     return chosen
