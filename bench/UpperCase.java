@@ -4,7 +4,7 @@ import kafka.consumer.BaseConsumerRecord;
 import kafka.tools.MirrorMaker;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** The Java MirrorMaker's message handler of workload H: as the built-in one, and the value in upper case. */
+/** The Java MirrorMaker's message handler of workload H: keeps everything but writes the value in upper case. */
 public class UpperCase implements MirrorMaker.MirrorMakerMessageHandler {
     @Override
     public List<ProducerRecord<byte[], byte[]>> handle(BaseConsumerRecord record) {

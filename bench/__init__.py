@@ -1,4 +1,4 @@
-"""Ours, the Java MirrorMaker and MirrorMaker 2 side by side, on the same clusters and the same data."""
+"""Benchmarks: our mirror, the Java MirrorMaker and MirrorMaker 2 on the same clusters and the same data."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The figures as bars: an SVG written by hand that follows the reader's light or dark mode."""
+"""The figures as a bar chart in SVG, for light and for dark pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STYLE = """
 
 
 def svg(figures: Mapping[tuple[str, str], Figures]) -> str:
-    """All panels that have figures, in two columns."""
+    """Return the chart: all panels that have figures, in two columns."""
     panels = []
     for workload, figure, title, scale in _PANELS:
         bars = [
@@ -46,13 +46,13 @@ def svg(figures: Mapping[tuple[str, str], Figures]) -> str:
         if bars:
             panels.append((title, bars))
     height = _HEAD + _LINE * max((len(bars) for _, bars in panels), default=0) + 16
-    drawn = [
+    drawings = [
         _panel(title, bars, _WIDTH * (number % 2), height * (number // 2))
         for number, (title, bars) in enumerate(panels)
     ]
     size = (_WIDTH * 2, height * ((len(panels) + 1) // 2))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" role="img">'
-    return "\n".join([head, f"<style>{_STYLE}</style>", *drawn, "</svg>", ""])
+    return "\n".join([head, f"<style>{_STYLE}</style>", *drawings, "</svg>", ""])
 
 
 def _panel(title: str, bars: list[tuple[str, str, float]], x: int, y: int) -> str:
@@ -72,7 +72,7 @@ def _kind(tool: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """Three digits that mean something."""
+    """Return a number with about three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""`python -m bench.codec`: how many records a second one core takes out of batches and puts into new ones."""
+"""`python -m bench.codec`: measure how many records one core unpacks from batches and packs into new ones per second."""
 
 from __future__ import annotations
 
@@ -20,28 +20,24 @@ from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import Records, pack, sizes, unpack
 from mirrormaker.wire.records.compression import LZ4, NONE, ZSTD
 
-_AT_ONCE = 8 << 20
-"""Bytes of records that are decoded and encoded in one go: about what a fetch brings."""
-_NEW = 1 << 20
-"""Bytes of records in a new batch."""
-_ROUNDS, _SECONDS = 5, 0.12
-"""Each thing is measured this often at least, and for this long, in CPU time: the best round counts, others were disturbed."""
-_GOAL = 1.5
-"""Million records of 100 B a second, uncompressed, taken out of batches and put into new ones."""
+_FETCHED = 8 << 20  # bytes of records that are unpacked and packed together: about as many as one fetch brings
+_NEW = 1 << 20  # bytes of records in a new batch
+_ROUNDS, _SECONDS = 5, 0.12  # least number of rounds and least CPU time for each figure; the best round counts
+_GOAL = 1.5  # million uncompressed records of 100 B per second, unpacked from batches and packed into new ones
 
 
 class Workload(NamedTuple):
     """Records of one kind, in batches of one kind."""
 
     name: str
-    size: int  # of a value; half to one and a half times as much if it varies
+    size: int  # bytes of a value; if it varies, from half of it to one and a half times as much
     varies: bool
-    batch: int  # records
+    batch: int  # records per batch
     codec: int = NONE
 
 
 class Speeds(NamedTuple):
-    """In million records a second."""
+    """Million records per second."""
 
     decode: float
     encode: float
@@ -66,6 +62,7 @@ WORKLOADS = (
 
 
 def main() -> int:
+    """Measure all workloads and print a table."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     console = Console(width=None if sys.stdout.isatty() else 120)
     began = time.monotonic()
@@ -74,18 +71,17 @@ def main() -> int:
     )
     for column in table.columns[1:]:
         column.justify = "right"
-    goal = []
+    both = []
     for work in WORKLOADS:
         speeds = _measure(work)
         table.add_row(work.name, *(f"{speed:.2f}" for speed in speeds))
         if work.size == 100 and work.codec == NONE:
-            goal.append(speeds.both)
+            both.append(speeds.both)
     console.print(table)
-    verdict = "met" if min(goal) >= _GOAL else "missed"
-    console.print(
-        f"100 B uncompressed, both, at least {_GOAL}: {verdict}, {min(goal):.2f} to {max(goal):.2f}", highlight=False
-    )
-    console.print(f"One core, {time.monotonic() - began:.0f} s in all", highlight=False)
+    verdict = "met" if min(both) >= _GOAL else "missed"
+    text = f"{verdict}: {min(both):.2f} to {max(both):.2f} M records/s of 100 B, uncompressed, both ways"
+    console.print(f"{text} (goal: at least {_GOAL})", highlight=False)
+    console.print(f"One core; the benchmark took {time.monotonic() - began:.0f} s", highlight=False)
     return 0
 
 
@@ -120,9 +116,9 @@ def _measure(work: Workload) -> Speeds:
 
 
 def _best(run: Callable[[], object], records: int) -> float:
-    """Million records a second in the best of several rounds."""
-    best, rounds, ends = float("inf"), 0, time.process_time() + _SECONDS
-    while rounds < _ROUNDS or time.process_time() < ends:
+    """Return million records per second in the best of several rounds."""
+    best, rounds, until = float("inf"), 0, time.process_time() + _SECONDS
+    while rounds < _ROUNDS or time.process_time() < until:
         began = time.process_time()
         run()
         best = min(best, time.process_time() - began)
@@ -131,45 +127,47 @@ def _best(run: Callable[[], object], records: int) -> float:
 
 
 def _kafka_python(batches: Batches) -> float:
-    """The same data, as far as there is time for it."""
-    some = [bytes(batches[index].data) for index in range(min(len(batches), 1000))]
-    some = some[: max(1, 5000 // batches[0].count)]
+    """Measure kafka-python with a part of the same data; it would take too long with all of it."""
+    part = [bytes(batches[index].data) for index in range(min(len(batches), 1000))]
+    part = part[: max(1, 5000 // batches[0].count)]
     return _best(
-        lambda: [[(r.offset, r.timestamp, r.key, r.value) for r in DefaultRecordBatch(data)] for data in some],
-        len(some) * batches[0].count,
+        lambda: [[(r.offset, r.timestamp, r.key, r.value) for r in DefaultRecordBatch(data)] for data in part],
+        len(part) * batches[0].count,
     )
 
 
 def _batches(data: memoryview) -> Batches:
-    (found,) = split(data)
-    assert isinstance(found, Batches)
-    return found
+    (batches,) = split(data)
+    assert isinstance(batches, Batches)
+    return batches
 
 
 def _bounds(records: Records) -> list[int]:
-    """Batches of about 1 MB."""
-    until = np.cumsum(sizes(records))
-    edges = np.searchsorted(until, np.arange(_NEW, int(until[-1]), _NEW))
-    return [0, *edges.tolist(), len(records)]
+    """Return the bounds of new batches of about 1 MB."""
+    ends = np.cumsum(sizes(records))
+    bounds = np.searchsorted(ends, np.arange(_NEW, int(ends[-1]), _NEW))
+    return [0, *bounds.tolist(), len(records)]
 
 
 def _write(work: Workload) -> bytearray:
-    """A slice of a log, as a broker would answer a fetch; kafka-python writes some batches, which come again."""
-    luck = random.Random(1)
-    count = max(1, _AT_ONCE // (work.size * work.batch))
-    some = [_write_batch(work, luck) for _ in range(min(count, 1 + 10_000 // work.batch))]
+    """Return a part of a log, as a fetch brings it. kafka-python writes a few batches, which are repeated."""
+    generator = random.Random(1)
+    count = max(1, _FETCHED // (work.size * work.batch))
+    batches = [_write_batch(work, generator) for _ in range(min(count, 1 + 10_000 // work.batch))]
     log = bytearray()
     for number in range(count):
-        log += struct.pack(">q", number * work.batch) + some[number % len(some)][8:]
+        log += struct.pack(">q", number * work.batch) + batches[number % len(batches)][8:]
     return log
 
 
-def _write_batch(work: Workload, luck: random.Random) -> bytes:
+def _write_batch(work: Workload, generator: random.Random) -> bytes:
     builder = DefaultRecordBatchBuilder(2, work.codec, False, -1, -1, -1, 1 << 30)
     for number in range(work.batch):
-        size = luck.randrange(work.size // 2, work.size * 3 // 2) if work.varies else work.size
-        text = b"%032x" % luck.getrandbits(128) * (size // 32 + 1)
-        builder.append(number, 1_700_000_000_000 + number // 10, b"key-%04d" % luck.randrange(10_000), text[:size], [])
+        size = generator.randrange(work.size // 2, work.size * 3 // 2) if work.varies else work.size
+        text = b"%032x" % generator.getrandbits(128) * (size // 32 + 1)
+        builder.append(
+            number, 1_700_000_000_000 + number // 10, b"key-%04d" % generator.randrange(10_000), text[:size], []
+        )
     return bytes(builder.build())
 
 

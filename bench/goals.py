@@ -1,4 +1,4 @@
-"""What ours must reach against the Java tools as shipped, and whether it did."""
+"""The goals of our mirror against the Java tools with their defaults, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MM2 = ("mm2",)
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours divided by the better of the `against` must be at least, or at most, a factor."""
+    """Our figure, divided by that of the best tool in `against`, must be at least or at most `factor`."""
 
     title: str
     workload: str
@@ -25,13 +25,14 @@ class Goal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal, and ours divided by the one to beat; without a ratio one of them was not measured."""
+    """A goal and the measured ratio, which is None if one of the two figures was not measured."""
 
     goal: Goal
     ratio: float | None
 
     @property
     def met(self) -> bool | None:
+        """True if the goal is met, None if it was not measured."""
         if self.ratio is None:
             return None
         return self.ratio >= self.goal.factor if self.goal.at_least else self.ratio <= self.goal.factor
@@ -63,8 +64,8 @@ GOALS = (
 )
 
 
-def judge(figures: Mapping[tuple[str, str], Figures]) -> list[Verdict]:
-    """A verdict on each goal."""
+def evaluate(figures: Mapping[tuple[str, str], Figures]) -> list[Verdict]:
+    """Return a verdict on each goal."""
     return [Verdict(goal, _ratio(goal, figures)) for goal in GOALS]
 
 

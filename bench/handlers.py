@@ -1,4 +1,4 @@
-"""Ours in workload H: the message handler in both shapes. UpperCase.java does the same for the Java MirrorMaker."""
+"""The message handlers of workload H, for single records and for tables. UpperCase.java is the Java MirrorMaker's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from mirrormaker.handlers import Record, tables
 
 
 def upper_case(record: Record) -> list[Record]:
+    """Return the record with its value in upper case."""
     return [replace(record, value=record.value and record.value.upper())]
 
 
 @tables
 def upper_case_table(table: pa.Table) -> pa.Table:
+    """Return the table with all values in upper case."""
     upper = pc.ascii_upper(table.column("value").cast(pa.string())).cast(pa.binary())
     return table.set_column(table.column_names.index("value"), "value", upper)

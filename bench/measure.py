@@ -1,161 +1,81 @@
-"""What a mirror costs and when its records arrive, seen from outside: /proc, and the target's end offsets."""
+"""Measure a mirror from outside: its processes in /proc, and the end offsets of the target."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from tests.support.process_measurements import ProcessTree, cpu_seconds, machine_cpu_seconds
 
+# Seconds between two requests for the target's end offsets. One costs 0.2 ms; 20 ms are 4 % of the shortest copy here.
 _POLL = 0.02
-"""Seconds between two looks at the target: one costs 0.2 ms, and 20 ms is 4 % of the shortest copy here."""
 
-_LOOK_ROUND = 0.5
-"""Seconds between two looks at memory and for new processes: the kernel counts pages for 10 to 20 ms each time."""
-
-
-class Tree:
-    """A process and all that it started, also what was handed on to another parent meanwhile."""
-
-    def __init__(self, root: int) -> None:
-        self._root = root
-        self._members: dict[int, str] = {}  # process id -> start time, since ids come back
-        self.peak_memory = 0
-
-    def find(self) -> None:
-        """See which processes there are now."""
-        stats = dict(_all_processes())
-        known = {pid: born for pid, born in self._members.items() if pid in stats and stats[pid][1] == born}
-        if not self._members and self._root in stats:
-            known[self._root] = stats[self._root][1]
-        grown = True
-        while grown:
-            new = {pid: born for pid, (parent, born) in stats.items() if parent in known and pid not in known}
-            known |= new
-            grown = bool(new)
-        self._members = known
-
-    def weigh(self) -> None:
-        """Note how much memory they use now, if it is more than ever before."""
-        self.peak_memory = max(self.peak_memory, sum(_pss(pid) for pid in self._members))
-
-    def cpu(self) -> float:
-        """CPU seconds so far: of every process that lives, and of the children that it has reaped."""
-        return cpu(self._members)
-
-    def survivors(self) -> list[int]:
-        """What still runs."""
-        stats = {pid: _stat(pid) for pid in self._members}
-        return [pid for pid, stat in stats.items() if stat and stat[19] == self._members[pid] and stat[0] != "Z"]
+# Seconds between two measurements of memory and searches for new processes. The kernel counts pages for 10 to 20 ms.
+_MEMORY_INTERVAL = 0.5
 
 
 @dataclass(frozen=True)
 class Moment:
-    """How far the copy was at one time."""
+    """The state of a copy at one time. CPU times are in seconds."""
 
     time: float
     records: int
-    cpu: float
-    helpers: float
-    """CPU seconds of the brokers, and of whoever produces meanwhile."""
-    others: float
-    """CPU seconds of everything on this machine that has no part in the copy."""
+    mirror_cpu: float
+    helpers_cpu: float  # of the brokers and of a producer that runs at the same time
+    others_cpu: float  # of all processes that take no part in the copy
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A mirror's way from its start to the last record."""
+    """A copy from the start of the mirror to its last record."""
 
     started: float
-    first: Moment | None
-    last: Moment | None
-    seen: int
-    """Records on the target when watching ended."""
+    first: Moment | None  # when the first record was on the target
+    last: Moment | None  # when all records were on the target
+    records: int  # on the target when the mirror was last watched
 
 
-def watch(
-    tree: Tree,
+def watch_copy(
+    tree: ProcessTree,
     helpers: Collection[int],
     started: float,
-    on_target: Callable[[], int],
+    records_on_target: Callable[[], int],
     records: int,
     limit: float,
-    alive: Callable[[], bool],
-    tell: Callable[[int], None],
+    is_alive: Callable[[], bool],
+    progress: Callable[[int], None],
 ) -> Copy:
-    """Follow a copy until all records are there, the mirror is dead or the limit is over.
+    """Watch a mirror until all records are on the target, the mirror has ended, or `limit` seconds have passed.
 
-    `helpers` are the processes that have their part in it: brokers, and whoever produces meanwhile.
+    `helpers` are the processes that take part in the copy: brokers, and a producer that runs at the same time.
     """
     first = last = None
-    next_look = 0.0
+    next_measurement = 0.0
     while True:
-        seen, now = on_target(), time.monotonic()
+        seen, now = records_on_target(), time.monotonic()
         if seen and first is None:
             first = moment(tree, helpers, now, seen)
         if seen >= records:
             last = moment(tree, helpers, now, seen)
-        over = last or now - started > limit or not alive()
-        if over or now > next_look:
-            tree.find()
-            tree.weigh()
-            tell(seen)
-            next_look = now + _LOOK_ROUND
-        if over:
+        is_over = last or now - started > limit or not is_alive()
+        if is_over or now > next_measurement:
+            tree.update()
+            tree.measure_memory()
+            progress(seen)
+            next_measurement = now + _MEMORY_INTERVAL
+        if is_over:
             return Copy(started, first, last, seen)
         time.sleep(_POLL)
 
 
-def moment(tree: Tree, helpers: Iterable[int], now: float, records: int) -> Moment:
-    """What the mirror, and everybody else, has used up to now."""
-    tree.find()
-    mirror, helping = tree.cpu(), cpu(helpers)
-    return Moment(now, records, mirror, helping, _busy() - mirror - helping - time.process_time())
+def moment(tree: ProcessTree, helpers: Iterable[int], now: float, records: int) -> Moment:
+    """Return the CPU times up to now."""
+    tree.update()
+    mirror, helping = tree.cpu_seconds(), cpu_seconds(helpers)
+    return Moment(now, records, mirror, helping, machine_cpu_seconds() - mirror - helping - time.process_time())
 
 
 def other_load(since: Moment, until: Moment) -> float:
-    """How many cores were busy with something else between two moments."""
-    return max(0.0, until.others - since.others) / (until.time - since.time)
-
-
-def cpu(processes: Iterable[int]) -> float:
-    """CPU seconds of these processes and of the children that they have reaped."""
-    return sum(sum(int(ticks) for ticks in _stat(pid)[11:15]) for pid in processes) / _TICKS
-
-
-def _busy() -> float:
-    """CPU seconds that this machine has worked, whoever for."""
-    fields = Path("/proc/stat").read_text().split(maxsplit=9)
-    user, nice, system, _idle, _iowait, irq, softirq = (int(field) for field in fields[1:8])
-    return (user + nice + system + irq + softirq) / _TICKS
-
-
-def _all_processes() -> Iterator[tuple[int, tuple[int, str]]]:
-    """Every process id with its parent and start time."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := _stat(int(name))):
-            yield int(name), (int(stat[1]), stat[19])
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the state on; none if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
-            # The name in parentheses may hold anything.
-            return stat.read().rpartition(b")")[2].decode().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _pss(pid: int) -> int:
-    """Bytes of memory, pages shared with n processes counted as an n-th."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
+    """Return how many cores were busy with other processes between two moments."""
+    return max(0.0, until.others_cpu - since.others_cpu) / (until.time - since.time)

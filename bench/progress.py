@@ -1,4 +1,4 @@
-"""What is going on, for whoever waits."""
+"""Show on the terminal which step runs and how far it is."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
-_EVERY = 5.0
-"""Seconds between two lines where there is no terminal to rewrite one."""
+_INTERVAL = 5.0  # seconds between two lines if the output is not a terminal
 
 
 @contextlib.contextmanager
-def step(console: Console, text: str, unit: str = "records") -> Iterator[Callable[[int], None]]:
-    """Show a step while it lasts; the function that is handed out takes how far it is."""
+def step(console: Console, text: str) -> Iterator[Callable[[int], None]]:
+    """Show a step while it lasts. The function that it yields takes the number of records that are done."""
     began = printed = time.monotonic()
 
     def line(done: int) -> str:
-        return f"{text}: {done:,} {unit}, {time.monotonic() - began:.0f} s"
+        return f"{text}: {done:,} records, {time.monotonic() - began:.0f} s"
 
     if console.is_terminal:
         with console.status(text) as status:
             yield lambda done: status.update(line(done))
         return
 
-    def tell(done: int) -> None:
+    def progress(done: int) -> None:
         nonlocal printed
-        if time.monotonic() - printed > _EVERY:
+        if time.monotonic() - printed > _INTERVAL:
             printed = time.monotonic()
             console.print("  " + line(done), highlight=False)
 
     console.print(text, highlight=False)
-    yield tell
+    yield progress
     console.print(f"  {time.monotonic() - began:.1f} s", highlight=False)

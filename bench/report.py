@@ -1,4 +1,4 @@
-"""Where the figures go: the terminal, a JSON file, the results log and the documentation."""
+"""Write the figures to the terminal, to a JSON file, to the log of all results, and into the documentation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rich.table import Table
 
 from bench import BUILD, ROOT
 from bench.chart import number_text, svg
-from bench.goals import Verdict, judge
+from bench.goals import Verdict, evaluate
 from bench.results import Figures, Measurement, medians
 from bench.tools import TOOLS
-from bench.workloads import Latency, Workload
+from bench.workloads import LatencyWorkload, Workload
 
-Works = Sequence[Workload | Latency]
+Works = Sequence[Workload | LatencyWorkload]
 
 _LOG = ROOT / "bench" / "results.jsonl"
 _DOCS = ROOT / "docs"
@@ -45,47 +45,47 @@ _LATENCY = (
     ("peak MB", "peak_mb"),
     ("first record s", "first_record_s"),
 )
-_DISTURBED = 0.15
-"""Cores of other load from which on a figure is marked: below is the kernel's own work."""
+_DISTURBED = 0.15  # cores of other load above which a figure is marked; the kernel's own work stays below
 
 _REMARKS = {
-    "W4": "Ours and the Java MirrorMaker send each record where its key belongs among 12 partitions. MirrorMaker 2 keeps "
-    "the partition's number whatever the target has, and so writes to 8 of the 12.",
-    "W5": "Every mirror is told `compression.type=lz4`.",
-    "H": "The handler makes a new value of each record, in upper case. Ours has two shapes: a Python function that is "
-    "called for each record, and one that is called for an Arrow table of many. The Java MirrorMaker's is a class "
-    "that is called for each record; MirrorMaker 2 has no message handlers. There is no goal for this.",
+    "W4": "Ours and the Java MirrorMaker choose one of the 12 partitions by the record's key. MirrorMaker 2 always keeps the "
+    "number of the source partition, and so writes to 8 of the 12.",
+    "W5": "Every mirror is configured with `compression.type=lz4`.",
+    "H": "The handler writes each value in upper case. Ours supports two kinds of handlers: a Python function that is "
+    "called for each record, and one that is called for an Arrow table of many records. The Java MirrorMaker's handler is a "
+    "class that is called for each record; MirrorMaker 2 has no message handlers. There is no goal for this workload.",
 }
 
 HOW = """\
-One broker each as source and target (Kafka 4.3.1, 1 GB heap), topics of 8 partitions (W4's target: 12), everything on
-one machine; two streams or tasks for every mirror, and an empty target topic and a new group for every copy. The Java
-tools run with the JVM options of Kafka's own start scripts: *as shipped* with no other setting than addresses, group and
-`auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync off), *tuned* with
-1 MB batches, 50 ms linger, large fetches, five requests under way and the source's codec (W5: lz4). Ours runs with its
-defaults.
+Source and target are one broker each (Kafka 4.3.1, 1 GB heap). Topics have 8 partitions (W4's target: 12). Everything runs
+on one machine. Every mirror has two streams or tasks, and every copy has an empty target topic and a new group. The Java
+tools run with the JVM options of Kafka's own start scripts. *Tuned* tools have batches of 1 MB, a linger of 50 ms, large
+fetches, five requests in flight and the source's codec (W5: lz4); the others run with their defaults, except for addresses,
+group and `auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync are off). Ours
+runs with its defaults.
 
-Records of W2, W5 and H are drawn from 10,000 JSON lines. Those of W4 have keys of 8 bytes, 80,000 different ones, in the
-partitions where Java's partitioner puts them. A copy after which both sides do not hold the same number of records has a
-note below its table.
+The records of W2, W5 and H are chosen from 10,000 JSON lines. Those of W4 have keys of 8 bytes, 80,000 different ones, in
+the partitions that Java's partitioner chooses. If both clusters do not hold the same number of records after a copy, a note
+below the table says so.
 
-- **records/s, MB/s**: from the first record seen on the target to the last (its end offsets are asked for every 20 ms);
-  payload bytes, 1 MB = 10^6. *From start*: from the start of the process.
-- **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between
-  first and last record, per GB of payload. What it took before is *start-up CPU*. *Brokers'* is what both brokers used
-  meanwhile: where all share a few cores, they set the pace. They are warm: before the first run, the Java MirrorMaker
-  and ours copy the backlogs once without being measured.
-- **peak MB**: the largest sum of the tree's proportional set sizes (PSS), looked at twice a second.
+- **records/s, MB/s**: from the first record on the target to the last. The target's end offsets are read every 20 ms. MB are
+  10^6 bytes of payload. *From start*: from the start of the process.
+- **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between the
+  first and the last record, per GB of payload. *Start-up CPU* is the time before the first record. *Brokers'* is the CPU time
+  of both brokers between the first and the last record: where all processes share a few cores, the brokers limit the
+  throughput. They are warm: before the first run, the Java MirrorMaker and ours copy each backlog once without being measured.
+- **peak MB**: the largest sum of the tree's proportional set sizes (PSS), measured twice a second.
 - **first record**: from the start of the process to the first record on the target.
-- **latency**: 500 records/s, each carrying the producer's clock, to the target's LogAppendTime (whole milliseconds, half
-  a millisecond added), after a warm-up. Tuned settings trade latency for throughput and are not measured here.
+- **latency**: at 500 records/s, from the producer's clock, which each record holds, to the target's LogAppendTime (whole
+  milliseconds; half a millisecond is added), after a warm-up. Tuned settings trade latency for throughput and are not measured
+  here.
 
-A `~` marks figures during which something else kept the machine busy.
+A `~` marks figures that were measured while other processes kept the machine busy.
 """
 
 
 def show(console: Console, quick: bool, works: Works, measurements: Sequence[Measurement]) -> list[Verdict]:
-    """The tables, and a verdict on each goal that these workloads have."""
+    """Print the tables and the verdicts on the goals of these workloads. Return the verdicts."""
     figures = medians(measurements)
     for work in works:
         table = Table(
@@ -105,24 +105,26 @@ def show(console: Console, quick: bool, works: Works, measurements: Sequence[Mea
         for note in _notes(measurement):
             console.print(f"{measurement.workload}, {note}", highlight=False)
     names = {work.name for work in works}
-    verdicts = [verdict for verdict in judge(figures) if verdict.goal.workload in names]
+    verdicts = [verdict for verdict in evaluate(figures) if verdict.goal.workload in names]
     for verdict in verdicts:
         colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
         console.print(str(verdict), style=colour, highlight=False)
     if quick:
-        console.print("Quick sizes: the Java tools still compile themselves. The goals are meant for the full sizes.")
+        console.print(
+            "These are the quick sizes, too short for the Java tools' compilers. The goals apply to the full sizes."
+        )
     return verdicts
 
 
 def append_to_log(quick: bool, works: Works, measurements: Iterable[Measurement]) -> None:
-    """One line for one run: it is never changed again."""
+    """Append one line for one run to the log. Lines are never changed."""
     line = _heading(quick, works) | {"measurements": [_rounded(asdict(m)) for m in measurements]}
     with open(_LOG, "a") as log:
         log.write(json.dumps(line) + "\n")
 
 
 def write_files(quick: bool, works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
-    """The JSON file and the chart of this run."""
+    """Write the JSON file and the chart of this run. Return the path of the JSON file."""
     figures = medians(measurements)
     BUILD.mkdir(exist_ok=True)
     content = _heading(quick, works) | {
@@ -136,7 +138,7 @@ def write_files(quick: bool, works: Works, measurements: Sequence[Measurement], 
 
 
 def write_documentation(works: Works, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]) -> Path:
-    """Chart and tables for the documentation, between markers; what is written around them stays."""
+    """Write the chart and the tables into the documentation, between its markers. Return the path of the document."""
     figures = medians(measurements)
     runs = len({measurement.run for measurement in measurements})
     heading = _heading(False, works)
@@ -174,9 +176,9 @@ def write_documentation(works: Works, measurements: Sequence[Measurement], verdi
     return file.relative_to(ROOT)
 
 
-def _rows(work: Workload | Latency, figures: Mapping[tuple[str, str], Figures]) -> list[list[str]]:
-    """A table as text, its heading first."""
-    columns = _LATENCY if isinstance(work, Latency) else _COPY
+def _rows(work: Workload | LatencyWorkload, figures: Mapping[tuple[str, str], Figures]) -> list[list[str]]:
+    """Return a table as text, its heading first."""
+    columns = _LATENCY if isinstance(work, LatencyWorkload) else _COPY
     rows = [["", *(title for title, _ in columns)]]
     for tool in TOOLS.values():
         row = figures.get((work.name, tool.name))
@@ -187,7 +189,7 @@ def _rows(work: Workload | Latency, figures: Mapping[tuple[str, str], Figures]) 
 
 
 def _notes(measurement: Measurement) -> list[str]:
-    """What was noticed, and about whom."""
+    """Return the notes of a measurement, with the tool and the run."""
     title = TOOLS[measurement.tool].title
     return [f"{title}, run {measurement.run}: {note}" for note in measurement.notes]
 
@@ -212,7 +214,7 @@ def _processor() -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Without the digits that mean nothing."""
+    """Return a value with all floats rounded to five significant digits."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What was measured, and its median over several runs."""
+"""Measurements, and their medians over several runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 Figures = dict[str, float]
-"""A measurement's figures by name; one that could not be taken is not in it.
+"""A measurement's figures by name. A figure that could not be measured is missing.
 
-records_per_s, mb_per_s      from the first record seen on the target to the last; payload bytes, 1 MB = 10^6
-end_to_end_per_s             records by the time from the process's start to the last record
-cpu_s_per_gb                 of the mirror's whole process tree, per GB of payload between first and last record
-brokers_cpu_s_per_gb         of both brokers meanwhile: on a small machine they set the pace
-startup_cpu_s                of the same tree up to the first record
-peak_mb                      largest sum of the tree's proportional set sizes (PSS), looked at twice a second
-first_record_s               from the process's start to the first record on the target
-other_load                   cores busy with neither mirror nor brokers nor bench meanwhile: the trust in all the rest
-p50_ms, p99_ms, p999_ms      producer's clock to the target's LogAppendTime
+records_per_s, mb_per_s      from the first record on the target to the last; bytes of payload, 1 MB = 10^6
+end_to_end_per_s             records per second from the start of the process to the last record
+cpu_s_per_gb                 CPU time of the mirror's process tree per GB of payload, between first and last record
+brokers_cpu_s_per_gb         CPU time of both brokers in the same time: on a small machine they limit the throughput
+startup_cpu_s                CPU time of the mirror's process tree up to the first record
+peak_mb                      largest sum of the tree's proportional set sizes (PSS), measured twice a second
+first_record_s               from the start of the process to the first record on the target
+other_load                   cores that other processes than mirror, brokers and benchmark used: how far to trust the rest
+p50_ms, p99_ms, p999_ms      from the producer's clock to the target's LogAppendTime
 """
 
 
@@ -33,7 +33,7 @@ class Measurement:
 
 
 def medians(measurements: Iterable[Measurement]) -> dict[tuple[str, str], Figures]:
-    """By workload and tool, each figure's median over the runs that have it."""
+    """Return the median of each figure over the runs that have it, by workload and tool."""
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for measurement in measurements:
         row = values.setdefault((measurement.workload, measurement.tool), {})

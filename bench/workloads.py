@@ -1,56 +1,51 @@
-"""The work: what there is to copy."""
+"""The workloads: the records that the mirrors copy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bench.stage import PARTITIONS
+PARTITIONS = 8  # of every topic, unless a workload has another number for its target
 
-_SHIPPED = ("ours", "mm1", "mm2")
-_ALL = (*_SHIPPED, "mm1-tuned", "mm2-tuned")
+_DEFAULTS = ("ours", "mm1", "mm2")
+_ALL = (*_DEFAULTS, "mm1-tuned", "mm2-tuned")
 _WITH_HANDLERS = ("ours-records", "ours-tables", "mm1-handler")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Records of one size in batches of one kind. `limit` is the seconds that a mirror may take for it."""
+    """A backlog of records of one size in record batches of one kind."""
 
     name: str
     title: str
     records: int
     record_size: int
     codec: str
-    batch_size: int | None
-    """Of the producer that writes them, in bytes; without one, batches hold one to five records."""
-    limit: float
+    batch_size: int | None  # the producer's batch.size; without one, batches hold one to five records
+    limit: float  # seconds that a mirror may take
     tools: tuple[str, ...] = _ALL
-    lines: bool = False
-    """Values are JSON lines; others are random letters or bytes."""
-    keyed: bool = False
-    """Has keys of 8 bytes (part of the record size), each in the partition where Java's partitioner puts it."""
+    lines: bool = False  # values are JSON lines instead of random letters or bytes
+    keyed: bool = False  # with keys of 8 bytes (part of record_size), in the partitions that Java's partitioner chooses
     target_partitions: int = PARTITIONS
-    target_codec: str | None = None
-    """What every mirror is told to compress with; without one, each does what it does unless told."""
-    tls: bool = False
-    """Both clusters are spoken to through TLS, with client certificates."""
+    target_codec: str | None = None  # the compression.type of every mirror's producer, if they get one
+    tls: bool = False  # mirrors use TLS with client certificates on both sides
 
     @property
     def topic(self) -> str:
+        """The name of the topic."""
         return f"bench-{self.name.lower()}"
 
 
 @dataclass(frozen=True)
-class Latency:
-    """A steady trickle instead of a backlog."""
+class LatencyWorkload:
+    """Few records at a steady rate instead of a backlog."""
 
     name: str
     title: str
-    warm_up: float
-    seconds: float
-    rate: int = 500
+    warm_up: float  # seconds before the measurement
+    seconds: float  # of the measurement
+    rate: int = 500  # records a second
     record_size: int = 100
-    tools: tuple[str, ...] = _SHIPPED
-    """What is tuned for throughput pays for it with latency, and would only look bad here."""
+    tools: tuple[str, ...] = _DEFAULTS  # tools that are tuned for throughput have a higher latency by design
 
 
 W1 = Workload("W1", "2 M x 1 KB, uncompressed, 16 KB batches", 2_000_000, 1024, "none", 16_384, limit=120)
@@ -84,20 +79,20 @@ H = Workload(
     tools=_WITH_HANDLERS,
     lines=True,
 )
-L = Latency("L", "500 records/s, 100 B", warm_up=10, seconds=30)
+L = LatencyWorkload("L", "500 records/s, 100 B", warm_up=10, seconds=30)
 
 
 def _quick(work: Workload, size: str, records: int, tools: tuple[str, ...]) -> Workload:
-    """The same work with fewer records."""
+    """Return the same workload with fewer records."""
     _, _, kind = work.title.partition(" x ")
     return replace(work, title=f"{size} x {kind}", records=records, limit=60, tools=tools)
 
 
 FULL = (W1, W2, W3, W4, W5, W6, H, L)
-# Five minutes are short: where no goal is at stake, a Java tool is left out.
+# To take five minutes only, workloads leave out Java tools that no goal needs.
 QUICK = (
-    _quick(W1, "200 k", 200_000, _SHIPPED),
-    _quick(W2, "1 M", 1_000_000, _SHIPPED),
+    _quick(W1, "200 k", 200_000, _DEFAULTS),
+    _quick(W2, "1 M", 1_000_000, _DEFAULTS),
     _quick(W3, "150 k", 150_000, ("ours", "mm1")),
     _quick(W4, "200 k", 200_064, ("ours", "mm1")),
     _quick(W5, "1 M", 1_000_000, ("ours", "mm1")),

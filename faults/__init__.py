@@ -1,4 +1,4 @@
-"""Mirrors, brokers and connections are harmed under load, and every record is counted afterwards."""
+"""Fault cases: harm mirrors, brokers and connections under load, and count every record afterwards."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`python -m faults`: do harm, count, and write down what held."""
+"""`python -m faults`: cause faults under load, count every record, and write down which cases hold."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import argparse
 import random
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
+from tests.support.command_line import names_from
+from tests.support.load import RATE
 
-from faults import BUILD, cases_apart, cases_broker, cases_group, cases_memory, cases_mirror, cases_spark, java, report
-from faults.case import Apart, Case, Row, play
-from faults.load import RATE
-from faults.stage import Stage
+from faults import (
+    cases_broker,
+    cases_forgotten_state,
+    cases_group,
+    cases_mirror,
+    cases_separate,
+    cases_spark,
+    java_comparison,
+    report,
+)
+from faults.case import Case, Result
+from faults.clusters import FaultClusters
+from faults.runner import group_by_mirrors, run_cases, run_separate_case
 from mirrormaker.embedded import EmbeddedError
 
 CASES = (
@@ -25,142 +33,120 @@ CASES = (
     *cases_spark.CASES,
     *cases_broker.CASES,
     *cases_group.CASES,
-    *cases_memory.CASES,
+    *cases_forgotten_state.CASES,
 )
-ALL = (*CASES, *cases_apart.CASES)
+ALL = (*CASES, *cases_separate.CASES)
 
 
 def main() -> int:
+    """Run the chosen cases. Return 0 if all of them hold."""
     args = _arguments()
     if args.list:
         for case in ALL:
             print(f"{case.name:24} {case.title}")
         return 0
-    signal.signal(signal.SIGTERM, _interrupted)  # so that everything is stopped in order
+    signal.signal(signal.SIGTERM, _interrupt)  # so that all processes are stopped
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     if args.java:
         cases = []
-    rows = _on_stage(console, cases, args) if cases or args.java else []
-    for apart in cases_apart.CASES:
-        if apart.name in args.only and not args.quick and not args.java:
-            console.print(f"{apart.name}: {apart.title}", highlight=False)
-            rows.append(_play_apart(console, apart))
-            report.keep("case", rows[-1:], RATE)
-    report.show(console, ALL, rows)
+    results = _run_shared(console, cases, args) if cases or args.java else []
+    for separate in cases_separate.CASES:
+        if separate.name in args.only and not args.quick and not args.java:
+            console.print(f"{separate.name}: {separate.title}", highlight=False)
+            results.append(run_separate_case(separate))
+            _show_result(console, results[-1])
+            report.store("case", results[-1], RATE)
+    report.show(console, ALL, results)
     if not args.quick:
-        console.print(f"Written: {report.write_documentation(ALL)}", highlight=False)
-    console.print(f"{time.monotonic() - began:.0f} s in all", highlight=False)
-    return 0 if (rows or args.java) and all(row.holds for row in rows) else 1
+        console.print(f"Wrote {report.write_documentation(ALL)}", highlight=False)
+    console.print(f"The run took {time.monotonic() - began:.0f} s", highlight=False)
+    return 0 if (results or args.java) and all(result.holds for result in results) else 1
 
 
-def _on_stage(console: Console, cases: list[Case], args: argparse.Namespace) -> list[Row]:
-    rows: list[Row] = []
-    console.print(f"Starting two clusters of three brokers each (seed {args.seed})", highlight=False)
-    with Stage() as stage:
-        # Cases that need the same mirrors share them: starting Spark takes longer than most faults.
-        for together in _alike(cases):
-            for row in _run(console, stage, together, cases, args):
-                rows.append(row)
-                if not args.quick:
-                    report.keep("case", [row], RATE)
-        if not args.quick and not args.no_java and len(cases) in (0, len(CASES)):
-            for mirror in args.java or java.MIRRORS:
-                _compare(console, stage, mirror, args)
-    return rows
+def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -> list[Result]:
+    """Run the cases on the shared clusters, and the comparison with the Java MirrorMakers."""
 
-
-def _alike(cases: Iterable[Case]) -> list[list[Case]]:
-    """Cases that need the same mirrors, together."""
-    found: dict[tuple[int, bool, bool], list[Case]] = {}
-    for case in cases:
-        found.setdefault((case.processes, case.forgetful, case.cluster), []).append(case)
-    return list(found.values())
-
-
-def _run(
-    console: Console, stage: Stage, together: list[Case], cases: list[Case], args: argparse.Namespace
-) -> Iterator[Row]:
-    def tell(case: Case, text: str) -> None:
+    def progress(case: Case, text: str) -> None:
         console.print(f"{cases.index(case) + 1}/{len(cases)} {case.name}: {text}", highlight=False)
 
     def rounds(case: Case) -> int:
         return 1 if case.once or args.quick else int(args.rounds or case.rounds)
 
-    for row in play(stage, together, rounds, args.seed, args.quick, tell):
-        _tell_of(console, row)
-        yield row
+    results: list[Result] = []
+    console.print(f"Starting two clusters of three brokers each (seed {args.seed})", highlight=False)
+    with FaultClusters() as clusters:
+        # Cases that need the same mirrors share them: starting Spark takes longer than most faults.
+        for together in group_by_mirrors(cases):
+            for result in run_cases(clusters, together, rounds, args.seed, args.quick, progress):
+                _show_result(console, result)
+                results.append(result)
+                if not args.quick:
+                    report.store("case", result, RATE)
+        if not args.quick and not args.no_java and len(cases) in (0, len(CASES)):
+            for mirror in args.java or java_comparison.MIRRORS:
+                _compare(console, clusters, mirror, args.seed)
+    return results
 
 
-def _play_apart(console: Console, case: Apart) -> Row:
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="faults-", dir=BUILD) as directory:
-        row = cases_apart.play(case, Path(directory))
-    _tell_of(console, row)
-    return row
-
-
-def _tell_of(console: Console, row: Row) -> None:
+def _show_result(console: Console, result: Result) -> None:
     console.print(
-        f"  {row.records:,} records, {row.lost} lost, {row.doubled} doubled, {row.out_of_order} out of order, "
-        f"longest pause {row.pause:.1f} s, {row.seconds:.0f} s: {'holds' if row.holds else 'DOES NOT HOLD'}",
+        f"  {result.records:,} records, {result.lost} lost, {result.duplicated} duplicated, {result.out_of_order} out of"
+        f" order, longest pause {result.longest_pause:.1f} s, {result.seconds:.0f} s:"
+        f" {'holds' if result.holds else 'DOES NOT HOLD'}",
         highlight=False,
     )
-    for text in (*row.troubles, *row.notes):
+    for text in (*result.problems, *result.notes):
         console.print(f"  {text}", highlight=False, markup=False)
 
 
-def _compare(console: Console, stage: Stage, mirror: str, args: argparse.Namespace) -> None:
-    """Not part of the verdict: what the others do is not ours to hold."""
-    title = java.MIRRORS[mirror]
-    console.print(f"The same kills through {title}", highlight=False)
-    chance = random.Random(f"{args.seed} java")
-    row = java.compare(
-        stage, mirror, chance, java.RECORDS, lambda text: console.print(f"  {title}: {text}", highlight=False)
-    )
+def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) -> None:
+    """Run the comparison for one mirror. Its result does not change the exit code."""
+    title = java_comparison.MIRRORS[mirror]
+    console.print(f"The same kills with {title}", highlight=False)
+
+    def progress(text: str) -> None:
+        console.print(f"  {title}: {text}", highlight=False)
+
+    generator = random.Random(f"{seed} java")
+    result = java_comparison.compare(clusters, mirror, generator, java_comparison.RECORDS, progress)
     console.print(
-        f"  {row.records:,} records, {row.lost} lost, {row.doubled} doubled, {row.out_of_order} out of order, "
-        f"{row.seconds:.0f} s {' '.join(row.troubles)}",
+        f"  {result.records:,} records, {result.lost} lost, {result.duplicated} duplicated, {result.out_of_order} out of"
+        f" order, {result.seconds:.0f} s {' '.join(result.problems)}",
         highlight=False,
         markup=False,
     )
-    report.keep("java", [row], java.RATE)
+    report.store("java", result, java_comparison.RATE)
 
 
 def _arguments() -> argparse.Namespace:
     names = tuple(case.name for case in ALL)
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
-    parser.add_argument("--only", type=_list(names), default=names, metavar="CASE,...", help="these cases (see --list)")
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="how often each fault happens (10 for kills of ours, 2)"
+        "--only", type=names_from(names), default=names, metavar="CASE,...", help="run these cases (see --list)"
     )
-    parser.add_argument("--quick", action="store_true", help="the short form: few cases, one round, nothing written")
-    parser.add_argument("--seed", type=int, default=1, help="another number, other moments and victims (1)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="how often each fault happens (default: 10 for kills of mirrors, else 2)",
+    )
+    parser.add_argument("--quick", action="store_true", help="run few cases with one round each, and write nothing")
+    parser.add_argument("--seed", type=int, default=1, help="choose other moments and victims (default: 1)")
     parser.add_argument("--no-java", action="store_true", help="leave out the comparison with the Java MirrorMakers")
-    mirrors = tuple(java.MIRRORS)
+    mirrors = tuple(java_comparison.MIRRORS)
     parser.add_argument(
         "--java",
-        type=_list(mirrors),
+        type=names_from(mirrors),
         metavar="MIRROR,...",
-        help=f"only the comparison, with these: {', '.join(mirrors)}",
+        help=f"run only the comparison, with these mirrors: {', '.join(mirrors)}",
     )
-    parser.add_argument("--list", action="store_true", help="name the cases")
+    parser.add_argument("--list", action="store_true", help="list the cases")
     return parser.parse_args()
 
 
-def _list(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(name.strip() for name in text.split(","))
-        wrong = [name for name in names if name not in known]
-        if wrong:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: choose from {', '.join(known)}")
-        return names
-
-    return parse
-
-
-def _interrupted(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 

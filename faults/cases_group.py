@@ -1,48 +1,47 @@
-"""What can happen to the group: processes come and go, and one of them may be a Java MirrorMaker."""
+"""Changes of the group: processes join and leave, and one of them may be a Java MirrorMaker."""
 
 from __future__ import annotations
 
 import signal
 
-from bench.tools import TOOLS, stop
+from tests.support.java_mirrors import start_mm1, stop
+from tests.support.waiting import wait_until
 
 from faults.case import Case
-from faults.play import Play
-from faults.stage import wait_until
+from faults.scenario import Scenario
 from mirrormaker.embedded import child_processes
 
-_JAVA_STARTS = 60.0
-"""Seconds for a Java MirrorMaker to mirror its first record: five or ten on two cores."""
+_JAVA_START = 60.0  # seconds for the first record of a Java MirrorMaker; five or ten are usual on two cores
 
 
-def grow_and_shrink(play: Play) -> None:
-    """From two processes to three, to one, and back to two."""
-    with play.fault():
-        play.start_another()
-        play.wait_until_shared(3)
-    play.remember("a partition stood still for {} s when the third came", play.pauses[-1])
-    for left in (2, 1):
-        with play.fault():
-            play.stop(play.chance.choice(play.mirrors))
-            play.wait_until_shared(left)
-        play.remember("for at most {} s when one left", play.pauses[-1])
-    with play.fault():
-        play.start_another()
-        play.wait_until_shared(2)
-    play.remember("for {} s when the second came", play.pauses[-1])
+def grow_and_shrink(scenario: Scenario) -> None:
+    """Go from two processes to three, to one, and back to two."""
+    with scenario.fault():
+        scenario.start_another()
+        scenario.wait_until_shared(3)
+    scenario.note_longest("when the third process joined, a partition stood still for {} s", scenario.pauses[-1])
+    for remaining in (2, 1):
+        with scenario.fault():
+            scenario.stop(scenario.generator.choice(scenario.mirrors))
+            scenario.wait_until_shared(remaining)
+        scenario.note_longest("when a process left, a partition stood still for at most {} s", scenario.pauses[-1])
+    with scenario.fault():
+        scenario.start_another()
+        scenario.wait_until_shared(2)
+    scenario.note_longest("when the second process joined, a partition stood still for {} s", scenario.pauses[-1])
 
 
-def take_over_from_java(play: Play) -> None:
-    """A Java MirrorMaker is at work; ours joins it, and the Java one leaves."""
-    with (play.directory / "java.log").open("wb") as log:
-        java = TOOLS["mm1"].start(play.job(), log)
+def take_over_from_java(scenario: Scenario) -> None:
+    """Let one of our processes join a running Java MirrorMaker, and stop the Java one."""
+    with (scenario.directory / "java.log").open("wb") as log:
+        java = start_mm1(scenario.java_job(), log)
     try:
-        wait_until("the Java MirrorMaker's first record", lambda: sum(play.watch.target) > 0, _JAVA_STARTS)
-        play.start_another()
-        play.wait_until_shared(3)  # the Java one counts as two: it has a consumer for each stream
-        with play.fault():
+        wait_until("first record of the Java MirrorMaker", lambda: sum(scenario.watch.target) > 0, _JAVA_START)
+        scenario.start_another()
+        scenario.wait_until_shared(3)  # the Java MirrorMaker has one member for each of its two streams
+        with scenario.fault():
             stop(java)
-            play.wait_until_shared(1)
+            scenario.wait_until_shared(1)
     finally:
         child_processes.end(java, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""What can happen to the mirror: its process, its JVM, its Python workers."""
+"""Faults of the mirror: its process, its JVM, its Python workers."""
 
 from __future__ import annotations
 
@@ -6,60 +6,67 @@ import os
 import signal
 import time
 
+from tests.support.waiting import wait_until
+
 from faults.case import Case
-from faults.family import freeze, jvm, workers
-from faults.play import Play
-from faults.stage import wait_until
+from faults.scenario import Scenario
 
+# Seconds: the group waits 10 for a silent member, and the other process needs some time to take over and to write.
 _FROZEN = 18.0
-"""Seconds: the group waits 10 for a silent member, and the other process needs a moment to take over and write."""
 
 
-def kill_a_process(play: Play) -> None:
-    victim = play.chance.choice(play.mirrors)
-    with play.fault():
-        play.kill(victim)
-    with play.fault():
-        play.start_again(victim)
-        took = play.wait_until_shared(2)
-    play.remember("back with partitions of its own after at most {} s", took)
-    play.remember("no partition stood still for more than {} s when it came back", play.pauses[-1])
+def kill_a_process(scenario: Scenario) -> None:
+    """Kill a random mirror process, and start it again when the other one has taken over."""
+    victim = scenario.generator.choice(scenario.mirrors)
+    with scenario.fault():
+        scenario.kill(victim)
+    with scenario.fault():
+        scenario.start_again(victim)
+        took = scenario.wait_until_shared(2)
+    scenario.note_longest("the killed process had partitions again at most {} s after its new start", took)
+    scenario.note_longest("when it came back, no partition stood still for more than {} s", scenario.pauses[-1])
 
 
-def kill_a_worker(play: Play) -> None:
-    mirror = play.chance.choice(play.mirrors)
-    found = workers(mirror)
-    assert found, "the mirror has no Python worker"
-    with play.fault():
-        os.kill(play.chance.choice(found), signal.SIGKILL)
+def kill_a_worker(scenario: Scenario) -> None:
+    """Kill a random Python worker."""
+    workers = scenario.generator.choice(scenario.mirrors).python_workers()
+    assert workers, "the mirror has no Python worker"
+    with scenario.fault():
+        os.kill(scenario.generator.choice(workers), signal.SIGKILL)
 
 
-def kill_the_jvm(play: Play) -> None:
-    with play.fault():
-        os.kill(jvm(play.chance.choice(play.mirrors)), signal.SIGKILL)
+def kill_the_jvm(scenario: Scenario) -> None:
+    """Kill the JVM of a random mirror process."""
+    with scenario.fault():
+        os.kill(scenario.generator.choice(scenario.mirrors).jvm(), signal.SIGKILL)
 
 
-def kill_the_only_process(play: Play) -> None:
-    """It is started again at once, and must not wait until the group has forgotten its predecessor."""
-    (mirror,) = play.mirrors
-    with play.fault():
-        play.kill(mirror)
+def kill_the_only_process(scenario: Scenario) -> None:
+    """Kill the only process and start it again at once; it must not wait until its old session has expired."""
+    (mirror,) = scenario.mirrors
+    with scenario.fault():
+        scenario.kill(mirror)
         began = time.monotonic()
-        play.start_again(mirror)
-        time.sleep(1)  # nothing starts in less; what was under way when it was killed is through by then
-        reached = sum(play.watch.target)
-        wait_until("the first record after the start", lambda: sum(play.watch.target) > reached, 60)
+        scenario.start_again(mirror)
+        # No process starts within a second, and records that were in flight at the kill have arrived by then.
+        time.sleep(1)
+        reached = sum(scenario.watch.target)
+        wait_until("first record after the start", lambda: sum(scenario.watch.target) > reached, 60)
         took = time.monotonic() - began
-    play.remember("first record at most {} s after the process was started again", took)
-    play.remember("first record {} s after its first start", play.first_record)
-    if took > play.first_record + 5:
-        play.troubles.append(f"{took:.1f} s to the first record; its first start took {play.first_record:.1f} s")
+    first = scenario.first_record
+    scenario.note_longest("first record at most {} s after the process was started again", took)
+    scenario.note_longest("first record {} s after the first start", first)
+    if took > first + 5:
+        scenario.problems.append(
+            f"the first record came after {took:.1f} s; after the first start it took {first:.1f} s"
+        )
 
 
-def freeze_a_process(play: Play) -> None:
-    with play.fault():
-        freeze(play.chance.choice(play.mirrors), _FROZEN)
-    play.wait_until_shared(2)
+def freeze_a_process(scenario: Scenario) -> None:
+    """Freeze a random mirror process until the other one has taken over, then let it continue."""
+    with scenario.fault():
+        scenario.generator.choice(scenario.mirrors).freeze(_FROZEN)
+    scenario.wait_until_shared(2)
 
 
 CASES = (
@@ -69,5 +76,5 @@ CASES = (
     Case("kill-worker", "a stream's Python worker is killed", kill_a_worker, rounds=10, limit=10, quick=True),
     Case("kill-jvm", "Spark's JVM is killed", kill_the_jvm, rounds=10),
     Case("kill-alone", "the only process is killed and started again at once", kill_the_only_process, processes=1),
-    Case("freeze-process", "a mirror process is frozen, replaced, and wakes up", freeze_a_process, limit=15),
+    Case("freeze-process", "a mirror process is frozen, replaced, and continued", freeze_a_process, limit=15),
 )

@@ -1,4 +1,4 @@
-"""What can happen to a Spark cluster: its executors."""
+"""Faults of a Spark cluster: its executors."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import os
 import signal
 
 from faults.case import Case
-from faults.play import Play
+from faults.scenario import Scenario
 
 
-def kill_an_executor(play: Play) -> None:
-    found = play.stage.spark.executors()
-    assert found, "the mirror has no executor"
-    with play.fault():
-        os.kill(play.chance.choice(found), signal.SIGKILL)
+def kill_an_executor(scenario: Scenario) -> None:
+    """Kill a random executor."""
+    executors = scenario.clusters.spark.executors()
+    assert executors, "the mirror has no executor"
+    with scenario.fault():
+        os.kill(scenario.generator.choice(executors), signal.SIGKILL)
 
 
 CASES = (
     Case(
-        "kill-executor",
-        "an executor of a Spark cluster is killed",
-        kill_an_executor,
-        processes=1,
-        rounds=10,
-        limit=10,
+        "kill-executor", "an executor of a Spark cluster is killed", kill_an_executor, processes=1, rounds=10, limit=10,
         cluster=True,
     ),
-)
+)  # fmt: skip

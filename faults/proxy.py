@@ -1,9 +1,9 @@
-"""A network between clients and brokers on this machine that is slow, narrow, frozen or cut on demand.
+"""A proxy between clients and brokers on this machine that delays, throttles, freezes, refuses or cuts connections.
 
-`python -m faults.proxy PORT:TARGET ...` listens, and is told on stdin, a line each: `delay SECONDS` (each way),
-`throttle BYTES_PER_SECOND` (each way, all connections together; 0 lifts it), `freeze on|off`, `refuse on|off`,
-`cut` (every connection), `cut one`. A process of its own, so that whoever tells it is never in its way: it carries
-800 MB for a second of CPU.
+`python -m faults.proxy PORT:TARGET ...` listens on each PORT and connects to its TARGET. It reads orders from stdin, one
+per line: `delay SECONDS` (in each direction), `throttle BYTES_PER_SECOND` (in each direction, for all connections
+together; 0 ends it), `freeze on|off`, `refuse on|off`, `cut` (all connections), `cut one`. It answers each order with a
+line. It is a process of its own, so that the test cannot slow it down. It forwards 800 MB per second of CPU time.
 """
 
 from __future__ import annotations
@@ -18,53 +18,51 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from mirrormaker.embedded import child_processes
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CHUNK = 256 << 10
-_HELD = 64 << 20
-"""Bytes on the way in one direction of a connection, like a long line's: at 50 ms that is more than 1 GB/s."""
 
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset, and what is on its way is gone
+# Bytes that one direction of a connection can hold, as a long-distance line does: with 50 ms more than 1 GB/s.
+_CAPACITY = 64 << 20
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing the socket sends a reset and drops its data
 
 
 class Proxy:
-    """The process, as its owner sees it: started on entry, ended on exit."""
+    """Starts and controls the proxy process. It runs inside `with`."""
 
     def __init__(self, routes: Mapping[int, int]) -> None:
+        """`routes` maps each port to listen on to the port of a broker."""
         self.routes = dict(routes)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
-        """The addresses to give to clients."""
+        """The addresses for clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self.routes)
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def tell(self, order: str) -> None:
-        """Change the weather; it has changed when this returns."""
+    def send(self, order: str) -> None:
+        """Send an order, and return when the proxy has carried it out."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(order.encode() + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().decode().strip()
         if answer != "ok":
-            raise RuntimeError(f"{order!r}: {answer or 'the proxy is gone'}")
+            raise RuntimeError(f"{order!r}: {answer or 'the proxy has ended'}")
 
     def start(self) -> Proxy:
+        """Start the process and wait until it listens."""
         command = [sys.executable, "-m", "faults.proxy", *(f"{port}:{target}" for port, target in self.routes.items())]
         self._process = child_processes.spawn(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, cwd=_ROOT
         )
-        self.tell("delay 0")  # answered as soon as it listens
+        self.send("delay 0")  # the proxy answers as soon as it listens
         return self
 
     def stop(self) -> None:
+        """Stop the process."""
         if self._process is not None:
             child_processes.end(self._process, signal.SIGTERM)
             for stream in (self._process.stdin, self._process.stdout):
@@ -75,22 +73,20 @@ class Proxy:
     def __enter__(self) -> Proxy:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-class Way:
-    """One direction of all connections: how long it takes, and how much goes through in a second."""
+class Direction:
+    """One direction of all connections: its delay and its throughput."""
 
     def __init__(self) -> None:
-        self.delay = 0.0
-        self.rate = 0.0
+        self.delay = 0.0  # seconds
+        self.rate = 0.0  # bytes per second; 0 is unlimited
         self._free_at = 0.0
 
-    async def narrow(self, size: int) -> None:
-        """Wait for this much of the line's width."""
+    async def throttle(self, size: int) -> None:
+        """Wait until this many bytes may pass."""
         if self.rate:
             now = asyncio.get_running_loop().time()
             self._free_at = max(now, self._free_at) + size / self.rate
@@ -98,17 +94,17 @@ class Way:
 
 
 class Network:
-    """Everything that goes through this proxy."""
+    """All connections through this proxy, and the faults that they suffer now."""
 
     def __init__(self) -> None:
-        self.there, self.back = Way(), Way()
+        self.to_broker, self.to_client = Direction(), Direction()
         self.refusing = False
-        self.thawed = asyncio.Event()
-        self.thawed.set()
+        self.flowing = asyncio.Event()  # cleared while connections are frozen
+        self.flowing.set()
         self._links: dict[asyncio.Task[None], None] = {}
 
     async def listen(self, port: int, target: int) -> None:
-        """Take connections for ever."""
+        """Accept connections for ever."""
         server = socket.create_server(("127.0.0.1", port), backlog=128)
         server.setblocking(False)
         while True:
@@ -120,23 +116,23 @@ class Network:
             self._links[task] = None
             task.add_done_callback(self._links.pop)
 
-    def obey(self, order: str) -> None:
-        """One line from stdin."""
-        verb, _, what = order.partition(" ")
+    def carry_out(self, order: str) -> None:
+        """Carry out one order."""
+        verb, _, value = order.partition(" ")
         if verb == "delay":
-            self.there.delay = self.back.delay = float(what)
+            self.to_broker.delay = self.to_client.delay = float(value)
         elif verb == "throttle":
-            self.there.rate = self.back.rate = float(what)
+            self.to_broker.rate = self.to_client.rate = float(value)
         elif verb == "freeze":
-            (self.thawed.clear if what == "on" else self.thawed.set)()
+            (self.flowing.clear if value == "on" else self.flowing.set)()
         elif verb == "refuse":
-            self.refusing = what == "on"
+            self.refusing = value == "on"
         elif verb == "cut":
             links = list(self._links)
-            for link in random.sample(links, min(1, len(links))) if what == "one" else links:
+            for link in random.sample(links, min(1, len(links))) if value == "one" else links:
                 link.cancel()
         else:
-            raise ValueError("not known")
+            raise ValueError("unknown order")
 
     async def _link(self, client: socket.socket, target: int) -> None:
         broker = socket.socket()
@@ -146,12 +142,12 @@ class Network:
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().sock_connect(broker, ("127.0.0.1", target))
-            there, back = Pipe(self.there, self.thawed), Pipe(self.back, self.thawed)
-            steps = (there.read(client), there.write(broker), back.read(broker), back.write(client))
-            tasks = [asyncio.create_task(step) for step in steps]
+            up, down = Pipe(self.to_broker, self.flowing), Pipe(self.to_client, self.flowing)
+            loops = (up.read(client), up.write(broker), down.read(broker), down.write(client))
+            tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.gather(*tasks)
         except (OSError, asyncio.CancelledError):
-            pass  # cut, or one side is gone: the other side learns it by a reset
+            pass  # the connection was cut or one side has closed it: the other side gets a reset
         finally:
             for task in tasks:
                 task.cancel()
@@ -161,33 +157,35 @@ class Network:
 
 
 class Pipe:
-    """One direction of one connection: what is read now is written `delay` later, in order; reading goes on meanwhile."""
+    """One direction of one connection. Data is written in order, `delay` seconds after it was read."""
 
-    def __init__(self, way: Way, thawed: asyncio.Event) -> None:
-        self._way, self._thawed = way, thawed
-        self._line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+    def __init__(self, direction: Direction, flowing: asyncio.Event) -> None:
+        self._direction, self._flowing = direction, flowing
+        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         self._held = 0
         self._room = asyncio.Event()
 
     async def read(self, end: socket.socket) -> None:
+        """Read from a socket until it ends."""
         loop = asyncio.get_running_loop()
         data = b"."
         while data:
-            while self._held > _HELD:
+            while self._held > _CAPACITY:
                 self._room.clear()
                 await self._room.wait()
             data = await loop.sock_recv(end, _CHUNK)
-            self._line.put_nowait((loop.time() + self._way.delay, data))
+            self._queue.put_nowait((loop.time() + self._direction.delay, data))
             self._held += len(data)
 
     async def write(self, end: socket.socket) -> None:
+        """Write to a socket until there is no more data."""
         loop = asyncio.get_running_loop()
         while True:
-            due, data = await self._line.get()
+            due, data = await self._queue.get()
             if (pause := due - loop.time()) > 0:
                 await asyncio.sleep(pause)
-            await self._way.narrow(len(data))
-            await self._thawed.wait()
+            await self._direction.throttle(len(data))
+            await self._flowing.wait()
             if not data:
                 end.shutdown(socket.SHUT_WR)
                 return
@@ -204,17 +202,17 @@ def _reset(end: socket.socket) -> None:
 
 async def _serve(routes: list[str]) -> None:
     network = Network()
-    listening = [asyncio.create_task(network.listen(*map(int, route.split(":")))) for route in routes]
+    listeners = [asyncio.create_task(network.listen(*map(int, route.split(":")))) for route in routes]
     await asyncio.sleep(0)
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while line := await orders.readline():
         try:
-            network.obey(line.decode().strip())
+            network.carry_out(line.decode().strip())
             print("ok", flush=True)
         except ValueError as error:
             print(error, flush=True)
-    for task in listening:
+    for task in listeners:
         task.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Where the rows go: a file of JSON lines, and the documentation that is made of it."""
+"""Store the results in a file of JSON lines, and write the documentation from that file."""
 
 from __future__ import annotations
 
@@ -15,80 +15,83 @@ from rich.console import Console
 from rich.table import Table
 
 from faults import ROOT
-from faults.case import Apart, Case, Row
+from faults.case import Case, Result, SeparateCase
 
 RESULTS = ROOT / "faults" / "results.jsonl"
 DOCUMENT = ROOT / "docs" / "reliability.md"
 
-_HEAD = ("case", "rounds", "records", "lost", "doubled", "out of order", "longest pause", "verdict")
-_JAVA_HEAD = ("mirror", "kills", "records", "lost", "doubled", "out of order")
+_HEAD = (
+    "case", "rounds", "records", "lost", "duplicated", "out of order", "longest pause", "committed lag", "verdict",
+)  # fmt: skip
+_JAVA_HEAD = ("mirror", "kills", "records", "lost", "duplicated", "out of order")
+_JAVA_FIELDS = ("case", "rounds", "records", "lost", "duplicated", "out_of_order")
 _TOP = "<!-- written by `make faults`: change faults/report.py instead -->"
 
 _HOW = """\
-Every case has its own topic of 8 partitions and its own group on two clusters of three real brokers each (replication 3,
-`min.insync.replicas=2`), under a steady load of {rate:,} numbered, keyed records a second. The mirrors are `mirrormaker run`
-processes of two streams each, with default settings: two in one group unless the case says otherwise. Faults come at random
-moments.
+Every case has its own topic of 8 partitions and its own group on two clusters of three real brokers each (replication factor
+3, `min.insync.replicas=2`), under a steady load of {rate:,} numbered, keyed records per second. The mirrors are
+`mirrormaker run` processes of two streams each, with default settings. Unless the case says otherwise, two of them are in the
+group. Faults happen at random moments.
 
-- **lost, doubled, out of order**: the logs of both sides are read back and compared partition by partition: number, key and
-  timestamp of every record, and the order. (A Java MirrorMaker sends records to other partitions, by key: where one takes
-  part, they are looked for in all of them.)
-- **longest pause**: the longest time for which any partition stood still on the target while the source had more of it. Both
-  sides are asked every 0.2 s. A time behind it is what is promised.
-- The last rows have clusters of their own; what they count is said in the remarks.
-- **verdict**: *holds* if every record is there once and in order, the group's committed lag came back to 0 within 30 s after
-  the load ended, every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
+- **lost, duplicated, out of order**: the logs of both clusters are read and compared partition by partition: number, key,
+  timestamp and order of all records. (A Java MirrorMaker chooses the partition by key. Where one takes part, records may be in
+  any partition.)
+- **longest pause**: the longest time for which any partition of the target stood still although the source had more records.
+  End offsets are read every 0.2 s. A promise, if there is one, follows in parentheses.
+- **committed lag**: the time from the end of the load until the lag of the group's committed offsets was 0.
+- **verdict**: a case *holds* if every record is on the target once and in order, the committed lag was 0 within 30 s after the
+  end of the load, every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
+
+The last rows have clusters of their own, and no committed lag is measured. For lost records of the source, the number of
+records is that of the lost ones, and the verdict is about the mirror's report of them.
 """
 
 _OTHERS = """\
-One process mirrors a load of {rate:,} records a second, is killed at random moments, and is started again at once; all run
-with their defaults. In the end both sides are compared as above.
+One process mirrors a load of {rate:,} records per second. It is killed at random moments and started again at once. All mirrors
+run with their defaults. In the end both clusters are compared as above.
 """
 
 
-def show(console: Console, cases: Sequence[Case | Apart], rows: Iterable[Row]) -> None:
-    """The table of this run."""
+def show(console: Console, cases: Sequence[Case | SeparateCase], results: Iterable[Result]) -> None:
+    """Print the table of this run."""
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(_HEAD):
         table.add_column(column, justify="right" if 0 < number < len(_HEAD) - 1 else "left")
     by_name = {case.name: case for case in cases}
-    for row in rows:
-        table.add_row(row.case, *_cells(by_name[row.case], row)[1:], style=None if row.holds else "red")
+    for result in results:
+        cells = _cells(by_name[result.case], result)
+        table.add_row(result.case, *cells[1:], style=None if result.holds else "red")
     console.print(table)
 
 
-def keep(kind: str, rows: Iterable[Row], rate: int) -> None:
-    """Replace the rows of the cases that were run; of both kinds, `case` and `java`."""
+def store(kind: str, result: Result, rate: int) -> None:
+    """Replace the stored result of the same case. `kind` is "case" or "java"."""
     machine = {"cores": os.cpu_count(), "memory_gb": round(_memory() / 1e9), "date": _today(), "rate": rate}
-    kept = {(line["kind"], line["case"]): line for line in _lines()}
-    for row in rows:
-        kept[kind, row.case] = {"kind": kind, **asdict(row), **machine}
-    RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept.values()))
+    lines = {(line["kind"], line["case"]): line for line in _stored()}
+    lines[kind, result.case] = {"kind": kind, **asdict(result), **machine}
+    RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
 
 
-def write_documentation(cases: Sequence[Case | Apart]) -> Path:
-    """The whole document, made of the rows that are kept."""
-    lines = _lines()
-    rows = {line["case"]: line for line in lines if line["kind"] == "case"}
+def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
+    """Write the whole document from the stored results. Return its path."""
+    lines = _stored()
+    by_case = {line["case"]: line for line in lines if line["kind"] == "case"}
     parts = [_TOP, "# Reliability\n", _summary(lines)]
     table = [_HEAD, (":--", *("--:",) * (len(_HEAD) - 2), ":--")]
     remarks = []
     for case in cases:
-        if case.name in rows:
-            fields = {key: value for key, value in rows[case.name].items() if key in Row.__dataclass_fields__}
-            row = Row(**fields)
-            table.append(_cells(case, row))
-            remarks += [f"- *{case.title}*: {text}" for text in (*row.troubles, *row.notes)]
+        if case.name in by_case:
+            fields = {key: value for key, value in by_case[case.name].items() if key in Result.__dataclass_fields__}
+            result = Result(**fields)
+            table.append(_cells(case, result))
+            remarks += [f"- *{case.title}*: {text}" for text in (*result.problems, *result.notes)]
     parts.append(_markdown(table))
     java = [line for line in lines if line["kind"] == "java"]
     if java:
-        parts.append("## The same kills, other mirrors\n")
+        parts.append("## The same kills with other mirrors\n")
         parts.append(_OTHERS.format(rate=max(line["rate"] for line in java)))
-        found = [
-            tuple(_number(line[key]) for key in ("case", "rounds", "records", "lost", "doubled", "out_of_order"))
-            for line in java
-        ]
-        parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *found]))
+        rows = [tuple(_number(line[key]) for key in _JAVA_FIELDS) for line in java]
+        parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *rows]))
     if remarks:
         parts += ["## Remarks\n", "\n".join(remarks) + "\n"]
     parts += ["## How it is counted\n", _HOW.format(rate=max(line["rate"] for line in lines if line["kind"] == "case"))]
@@ -98,24 +101,27 @@ def write_documentation(cases: Sequence[Case | Apart]) -> Path:
 
 def _summary(lines: Sequence[dict[str, Any]]) -> str:
     cases = [line for line in lines if line["kind"] == "case"]
-    held = sum(line["holds"] for line in cases)
+    holding = sum(line["holds"] for line in cases)
     records = sum(line["records"] for line in cases)
     days = sorted({line["date"] for line in lines})
-    shape = "; ".join(sorted({f"{line['cores']} cores, {line['memory_gb']} GB of memory" for line in lines}))
+    machines = "; ".join(sorted({f"{line['cores']} cores, {line['memory_gb']} GB of memory" for line in lines}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
-        f"`make faults` ({when}; {shape}, shared by all brokers, mirrors and the load): {held} of {len(cases)} cases hold,"
-        f" {records:,} records in all. `python -m faults --only CASE` runs one again; `--list` names them.\n"
+        f"`make faults` ({when}; {machines}, shared by all brokers, mirrors and the load): {holding} of {len(cases)} cases"
+        f" hold, {records:,} records in all. `python -m faults --only CASE` runs one case again; `--list` lists them.\n"
     )
 
 
-def _cells(case: Case | Apart, row: Row) -> tuple[str, ...]:
-    promised = f" (of {case.limit:g})" if case.limit is not None else ""
-    counts = (row.rounds, row.records, row.lost, row.doubled, row.out_of_order)
-    verdict = "holds" if row.holds else "does not hold"
-    if row.holds and not case.exact:
+def _cells(case: Case | SeparateCase, result: Result) -> tuple[str, ...]:
+    counts = (result.rounds, result.records, result.lost, result.duplicated, result.out_of_order)
+    promise = f" (promised: {case.limit:g})" if case.limit is not None else ""
+    pause = f"{result.longest_pause:.1f} s{promise}" if result.longest_pause else ""
+    lag = result.committed_lag_zero_after
+    committed_lag = "" if lag is None else f"0 after {lag:.1f} s"
+    verdict = "holds" if result.holds else "does not hold"
+    if result.holds and not case.exact:
         verdict = "holds (nothing lost)"
-    return (case.title, *map(_number, counts), f"{row.pause:.1f} s{promised}" if row.pause else "", verdict)
+    return (case.title, *map(_number, counts), pause, committed_lag, verdict)
 
 
 def _number(value: Any) -> str:
@@ -126,7 +132,7 @@ def _markdown(table: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"
 
 
-def _lines() -> list[dict[str, Any]]:
+def _stored() -> list[dict[str, Any]]:
     if not RESULTS.exists():
         return []
     return [json.loads(line) for line in RESULTS.read_text().splitlines()]

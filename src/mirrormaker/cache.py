@@ -1,4 +1,4 @@
-"""Where this user keeps what takes long to make or to fetch."""
+"""The directory for files that take long to make or to download."""
 
 from __future__ import annotations
 
@@ -7,4 +7,5 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
+    """Return this user's cache directory for mirrormaker; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mirrormaker"

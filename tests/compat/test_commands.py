@@ -1,4 +1,4 @@
-"""The command lines and files of users' documents, run as printed: against clusters with ZooKeeper, and without."""
+"""Command lines and property files from users' documents, run as printed, on clusters with and without ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN_CLASS = "bin/kafka-run-class.sh"
 
 @pytest.fixture(scope="module")
 def keepers() -> Iterator[tuple[Cluster, Cluster]]:
-    """Two clusters of Kafka 3.9.2 with ZooKeeper, below the paths that the documents use."""
+    """Two clusters of Kafka 3.9.2 with ZooKeeper, at the chroot paths that the documents use."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as pool:
         clusters = [Cluster("3.9.2", name="with-zookeeper", chroot=path) for path in ("/kafka", "/kafka-test")]
         for cluster in pool.map(Cluster.start, clusters):
@@ -42,7 +42,7 @@ def keepers() -> Iterator[tuple[Cluster, Cluster]]:
 
 
 def seed(name: str, directory: Path, as_name: str, **addresses: str) -> None:
-    """A file as it is printed, but with addresses that exist; `addresses` are by key."""
+    """Write a printed property file with other addresses; `addresses` maps keys, with _ for dots, to values."""
     text = (HERE / "seeds" / f"{name}.properties").read_text()
     for key, value in addresses.items():
         text, count = re.subn(rf"(?m)^{re.escape(key.replace('_', '.'))}=.*$", f"{key.replace('_', '.')}={value}", text)
@@ -51,7 +51,7 @@ def seed(name: str, directory: Path, as_name: str, **addresses: str) -> None:
 
 
 class Typed(MirrorProcess):
-    """A command line, typed in a directory."""
+    """A mirror that is started by a command line in a directory."""
 
     def __init__(self, directory: Path, line: str) -> None:
         super().__init__(directory, "", "")
@@ -76,7 +76,7 @@ ENVIRONMENT = {
 
 
 def words(line: str) -> list[str]:
-    """As a shell takes it apart, with only the directory changed."""
+    """Split a command line as a shell does; commands in bin/ are taken from the repository."""
     first, *rest = shlex.split(line)
     return [str(BIN / first.removeprefix("bin/")) if first.startswith("bin/") else first, *rest]
 
@@ -106,7 +106,7 @@ def has(cluster: Cluster, topic: str, wanted: list[bytes]) -> bool:
 
 
 def test_the_files_of_0_7_and_zookeeper_on_both_sides(keepers: tuple[Cluster, Cluster], tmp_path: Path) -> None:
-    """With an old group in ZooKeeper that is gone on from, and batches that stay as they are packed."""
+    """Continue from an old group's offsets in ZooKeeper, and forward compressed batches unchanged."""
     source, target = keepers
     assert source.zookeeper and target.zookeeper
     for topic in ("topic1", "topic"):
@@ -161,14 +161,14 @@ def test_several_consumer_files_one_of_them_found_through_zookeeper(
         mirror.wait_until(lambda: has(target, "from-zookeeper", expected("from-zookeeper", 60)))
         mirror.wait_until(lambda: has(target, "from-today", expected("from-today", 60)))
         assert mirror.stop() == 0, mirror.text
-    assert "batch.size=100" in mirror.text, "which unit was understood"
+    assert "batch.size=100" in mirror.text, "the note says which unit it was taken for"
     assert "acks=1: an acknowledged record can be lost" in mirror.text
 
 
 def test_everything_of_a_cluster_without_zookeeper_and_nothing_lost(
     target: Cluster, keepers: tuple[Cluster, Cluster], tmp_path: Path
 ) -> None:
-    """All topics means all but Kafka's own; with each option that the documents name."""
+    """Mirror all topics but Kafka's internal ones, with every option that the documents name."""
     with Cluster(name="everything", settings={"auto.create.topics.enable": "false"}) as source:
         for topic in ("my-topic", "testtopic"):
             source.create_topic(topic, partitions=2)
@@ -189,7 +189,7 @@ def test_everything_of_a_cluster_without_zookeeper_and_nothing_lost(
 
 
 def commit_something(cluster: Cluster) -> None:
-    """So that there is a __consumer_offsets."""
+    """Commit an offset, so that __consumer_offsets exists."""
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id="someone", enable_auto_commit=False)
     consumer.assign([TopicPartition("my-topic", 0)])
     consumer.poll(5000, max_records=1)
@@ -200,7 +200,7 @@ def commit_something(cluster: Cluster) -> None:
 def test_the_topics_of_the_consumer_file_and_offsets_in_both_places(
     keepers: tuple[Cluster, Cluster], target: Cluster, tmp_path: Path
 ) -> None:
-    """Without a filter on the command line; records come uncompressed where the producer file says so."""
+    """Use the topics of the property file, and uncompressed batches as the producer's file says."""
     source, _ = keepers
     (tmp_path / "consumer.properties").write_text(
         f"zookeeper.connect={source.zookeeper}\ngroup.id=both\nmirror.topics.whitelist=app_log\ndual.commit.enabled=true\n"
@@ -216,7 +216,7 @@ def test_the_topics_of_the_consumer_file_and_offsets_in_both_places(
 
 
 def test_offsets_of_a_topic_that_was_created_again_do_not_count(keepers: tuple[Cluster, Cluster]) -> None:
-    """They belong to another topic of the same name: going on there would leave records out."""
+    """The offsets belong to an older topic of the same name: to continue there would skip records."""
     cluster, _ = keepers
     cluster.create_topic("reborn", partitions=1)
     with ZooKeeper(str(cluster.zookeeper)) as zookeeper:

@@ -1,4 +1,4 @@
-"""`mirrormaker offsets` beside the original: what it was recorded to print, and what it prints now about the same groups."""
+"""`mirrormaker offsets` compared with the recorded output of the original, and with the original itself."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.support.offset_groups import GOLDEN, build, commit, recorded, without
 
 TOOL = "kafka.tools.ConsumerOffsetChecker"
 HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"
-# Not here: no ZooKeeper at all, and groups that only Kafka knows, which the original did not find without --topic.
+# Other tests cover these: no ZooKeeper at all, and groups that only Kafka knows, which the original needs --topic for.
 _ELSEWHERE = ("bad-zk", "bad-zk-host", "pygroup")
-# Once, and for each kind of group, is enough to know that what was built is what was recorded.
-_TOLD_TWICE = ("kstore", "live-owner", "unknown-group", "unknown-group-topic", "unknown-topic", "zkgroup-brokerinfo")
+# The original is run again for these, with one version, to check that the groups are those that were recorded.
+_RUN_AGAIN = ("kstore", "live-owner", "unknown-group", "unknown-group-topic", "unknown-topic", "zkgroup-brokerinfo")
 _VERSIONS = {"0.8.2.2": "pygroup-082", "0.9.0.1": "pygroup-09", "0.10.2.2": "pygroup-010"}
 
 
 @pytest.fixture(scope="module", params=_VERSIONS)
 def old(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster whose version comes with an original, and the recorded groups on it."""
+    """A cluster whose version has the original tool, with the recorded groups."""
     with Cluster(request.param, settings={"num.partitions": "2"}, name="old") as cluster:
         build(cluster)
         yield cluster
@@ -39,7 +39,7 @@ def old(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 def ask(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """The command's exit code, stdout and stderr."""
+    """A function that runs the command and returns its exit code, stdout and stderr."""
 
     def run(*args: str) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -53,14 +53,14 @@ Ask = Callable[..., tuple[int, str, str]]
 
 
 def original(cluster: Cluster, *args: str) -> str:
-    return cluster.run_tool(TOOL, "--zookeeper", str(cluster.zookeeper), *args, jvm=["-XX:TieredStopAtLevel=1"]).stdout
+    return cluster.tools.run(TOOL, "--zookeeper", str(cluster.zookeeper), *args, jvm=["-XX:TieredStopAtLevel=1"]).stdout
 
 
-# -- beside the original
+# -- compared with the original
 
 
 def test_recorded_runs_read_the_same(old: Cluster, ask: Ask) -> None:
-    """Errors go to stderr and end in exit code 1, which the original had on stdout and with 0; the words are the same."""
+    """Compare with the recorded output. Errors have the same words, but go to stderr and exit with 1 instead of 0."""
     cases = [path.stem.removeprefix("coc-") for path in sorted((GOLDEN / old.version).glob("coc-*.txt"))]
     for case in (case for case in cases if case not in _ELSEWHERE):
         golden = recorded(old.version, case)
@@ -69,12 +69,12 @@ def test_recorded_runs_read_the_same(old: Cluster, ask: Ask) -> None:
             assert (code, output, errors) == (1, "", golden.output), case
         else:
             assert (code, without_ports(output), errors) == (0, without_ports(golden.output), ""), case
-        if old.version == "0.8.2.2" and case in _TOLD_TWICE:
+        if old.version == "0.8.2.2" and case in _RUN_AGAIN:
             assert original(old, *golden.args) == output + errors, case
 
 
 def test_what_was_not_recorded_reads_the_same_too(old: Cluster, ask: Ask) -> None:
-    """A partition without an offset, a topic that is not there beside one that is, the addresses of brokers."""
+    """Compare a partition without an offset, an unknown topic beside a known one, and the addresses of brokers."""
     args = ("--group", "halfgroup", "--topic", "testtopic,nosuchtopic", "--broker-info")
     code, output, errors = ask("--zkconnect", str(old.zookeeper), *args)
     assert (code, errors) == (0, "")
@@ -196,7 +196,7 @@ def test_a_member_of_the_group_owns_its_partitions(source: Cluster, topic_name: 
 
 @pytest.fixture(scope="module")
 def watched(source: Cluster) -> str:
-    """A group that has 100 of 1000 records behind it."""
+    """A group that has consumed 100 of 1000 records."""
     topic = f"watched-{uuid.uuid4().hex[:8]}"
     source.create_topic(topic)
     producer = KafkaProducer(bootstrap_servers=source.bootstrap)
@@ -232,15 +232,15 @@ def test_watching_shows_the_pace_until_ctrl_c(source: Cluster, watched: str) -> 
         while "total: lag 300" not in (text := plain.stdout.readline().decode()):
             assert text
         assert "caught up: in " in text
-        for each in (process, plain):
-            each.send_signal(signal.SIGINT)
+        for command in (process, plain):
+            command.send_signal(signal.SIGINT)
         assert (process.wait(10), plain.wait(10)) == (0, 0)
         assert process.stderr is not None and plain.stderr is not None
         assert (process.stderr.read(), plain.stderr.read()) == (b"", b"")
     finally:
-        for each in (process, plain):
-            child_processes.end(each, signal.SIGKILL)
-            close(each)
+        for command in (process, plain):
+            child_processes.end(command, signal.SIGKILL)
+            close(command)
 
 
 def test_watching_on_a_terminal_leaves_the_last_table_there(source: Cluster, watched: str) -> None:

@@ -1,4 +1,4 @@
-"""Clusters of other times: five of them emptied into one of today, by one mirror that is killed on the way."""
+"""Old clusters: one mirror, which is killed once, copies five of them into a current one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import Read, read
 
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.0.0", "2.0.1")
-TOLD = {"0.8.2.2": (0, 8, 2), "0.9.0.1": (0, 9)}  # kafka-python cannot find these out
-PARTITIONS, ROUNDS, AT_ONCE = 3, 5, 600
+API_VERSION = {"0.8.2.2": (0, 8, 2), "0.9.0.1": (0, 9)}  # kafka-python cannot find these out itself
+PARTITIONS, ROUNDS, PER_ROUND = 3, 5, 600
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,16 @@ def topic(version: str) -> str:
 
 
 def fill(version: str, cluster: Cluster) -> list[list[tuple[bytes | None, bytes]]]:
-    """A topic in every codec of its time; what was written, by partition."""
+    """Write a topic with every codec of that version. Return keys and values by partition."""
     written: list[list[tuple[bytes | None, bytes]]] = [[] for _ in range(PARTITIONS)]
-    codecs = [None, "gzip", "snappy"] + (["lz4"] if version not in TOLD else [])
+    codecs = [None, "gzip", "snappy"] + (["lz4"] if version not in API_VERSION else [])
     cluster.create_topic(topic(version), partitions=PARTITIONS)
     for codec in codecs * ROUNDS:
         producer = KafkaProducer(
-            bootstrap_servers=cluster.bootstrap, api_version=TOLD.get(version), compression_type=codec, linger_ms=20,
+            bootstrap_servers=cluster.bootstrap, api_version=API_VERSION.get(version), compression_type=codec, linger_ms=20,
             enable_idempotence=False, acks="all",
         )  # fmt: skip
-        for _ in range(AT_ONCE):
+        for _ in range(PER_ROUND):
             number = sum(map(len, written))
             key = None if number % 7 == 0 else b"key-%d" % (number % 13)
             value = b"%s-%d" % (version.encode(), number)
@@ -59,10 +59,10 @@ def fill(version: str, cluster: Cluster) -> list[list[tuple[bytes | None, bytes]
             written[number % PARTITIONS].append((key, value))
         producer.flush()
         producer.close()
-    if version == "0.8.2.2":  # LZ4 as only this time wrote it
+    if version == "0.8.2.2":  # the LZ4 format of this version differs from that of later ones
         lines = [b"lz4-%d" % number for number in range(50)]
         where = ["--broker-list", cluster.bootstrap, "--topic", topic(version)]
-        done = cluster.run_tool(
+        done = cluster.tools.run(
             "kafka.tools.ConsoleProducer",
             *where,
             "--compression-codec",
@@ -75,8 +75,8 @@ def fill(version: str, cluster: Cluster) -> list[list[tuple[bytes | None, bytes]
 
 
 def timestamps(version: str, cluster: Cluster) -> dict[int, list[int | None]]:
-    """As kafka-python reads them from the source."""
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, api_version=TOLD.get(version))
+    """Return the timestamps on the source, as kafka-python reads them."""
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, api_version=API_VERSION.get(version))
     found: dict[int, list[int | None]] = {}
     for partition in range(PARTITIONS):
         where = TopicPartition(topic(version), partition)
@@ -98,7 +98,7 @@ def test_five_old_clusters_are_emptied_into_one_of_today_though_the_mirror_is_ki
     mirror = MirrorProcess(
         tmp_path, sources[VERSIONS[0]].bootstrap, target.bootstrap, "--whitelist", "from-.*", "--exit.when.caught.up",
         consumer="session.timeout.ms=6000\n",
-        # Small requests, one at a time: there must be a middle to be killed in.
+        # Small requests, one at a time, make the copy slow enough to be killed in the middle.
         producer="max.request.size=4096\nmax.in.flight.requests.per.connection=1\nbatch.size=2048\n",
     )  # fmt: skip
     for version in VERSIONS[1:]:
@@ -123,7 +123,7 @@ def test_five_old_clusters_are_emptied_into_one_of_today_though_the_mirror_is_ki
         assert {p: [row.timestamp for row in rows] for p, rows in there.items()} == {
             p: [-1 if t is None else t for t in rows] for p, rows in times.items()
         }
-        assert (version in TOLD) is all(row.timestamp == -1 for row in flat(there)), "formats 1 and 2 have times"
+        assert (version in API_VERSION) is all(row.timestamp == -1 for row in flat(there)), "formats 1 and 2 have times"
     loose = sorted(row.value or b"" for row in flat(read(target, topic("0.8.2.2"))) if b"lz4-" in (row.value or b""))
     assert loose == sorted(b"lz4-%d" % number for number in range(50))
 
@@ -131,7 +131,7 @@ def test_five_old_clusters_are_emptied_into_one_of_today_though_the_mirror_is_ki
 def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
     source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """At least once, without headers and timestamps; a topic that the target makes itself has one partition."""
+    """The guarantee is at least once, without headers and timestamps; the target creates the topic with one partition."""
     old = sources["0.9.0.1"]
     source.create_topic(topic_name, partitions=3)
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
@@ -147,7 +147,7 @@ def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
     with mirror:
         assert mirror.wait() == 0, mirror.text
     assert "guarantee  at least once (the target is older than Kafka 0.11" in mirror.text
-    consumer = KafkaConsumer(bootstrap_servers=old.bootstrap, api_version=TOLD["0.9.0.1"])
+    consumer = KafkaConsumer(bootstrap_servers=old.bootstrap, api_version=API_VERSION["0.9.0.1"])
     where = TopicPartition(topic_name, 0)
     consumer.assign([where])
     consumer.seek_to_beginning(where)
@@ -164,7 +164,7 @@ def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
 def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
     source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Brokers before 2.5 forget who wrote what retention has removed, and then refuse the next number."""
+    """Brokers before 2.5 forget the producer id of records that retention has deleted, and refuse its next sequence number."""
     old = sources["2.0.1"]
     source.create_topic(topic_name, partitions=1)
     mirror = MirrorProcess(tmp_path, source.bootstrap, old.bootstrap, "--whitelist", topic_name, group=topic_name)
@@ -200,7 +200,7 @@ def flat(found: dict[int, list[Read]]) -> list[Read]:
 def test_a_broker_that_cannot_be_asked_is_found_out(
     sources: dict[str, Cluster], tmp_path: Path, version: str, has_groups: bool
 ) -> None:
-    async def look() -> None:
+    async def ask() -> None:
         client = Client(settings_for(sources[version], tmp_path, "anyone").endpoint)
         try:
             await client.refresh(["not-there-at-all"])
@@ -212,13 +212,13 @@ def test_a_broker_that_cannot_be_asked_is_found_out(
         finally:
             client.close()
 
-    asyncio.run(look())
+    asyncio.run(ask())
 
 
 def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
     sources: dict[str, Cluster], tmp_path: Path
 ) -> None:
-    """There is nobody who could keep them apart."""
+    """Such a cluster cannot assign partitions to two processes."""
     settings = settings_for(sources["0.8.2.2"], tmp_path, "two")
 
     async def both() -> None:
@@ -237,7 +237,7 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
                 tasks.append(asyncio.create_task(member.keep(nothing, assigned.put_nowait)))
                 await assigned.get()
                 assert member.generation.assigned == {("shared", 0)}
-            for number in range(5):  # its own commits, however many, do not make it give way
+            for number in range(5):  # a process does not give way to its own commits
                 await commit(members[0], number)
             await asyncio.sleep(2 * settings.heartbeat_interval_ms / 1000)
             assert not tasks[0].done() and members[0].is_certain
@@ -256,7 +256,7 @@ def test_of_two_processes_on_a_cluster_without_groups_one_gives_way(
 
 
 async def commit(member: SoleMember, offset: int) -> None:
-    """A coordinator of that time may still be loading."""
+    """Commit an offset, and try again while the coordinator loads its offsets."""
     for _ in range(100):
         with contextlib.suppress(KafkaError, ConnectionLost):
             return await member.commit({"shared": [(0, offset, -1, "")]})

@@ -1,4 +1,4 @@
-"""The property files and command lines that users' documents print, and every key that Kafka ever had."""
+"""Property files and command lines from users' documents, and every key that any Kafka version had."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(path: str) -> str:
 
 
 def test_a_file_of_0_7_is_understood() -> None:
-    """Of Hortonworks' guides, 2016 and 2019."""
+    """The file is from Hortonworks' guides of 2016 and 2019."""
     found = source("hdp")
     assert (found.zookeeper, found.endpoint.bootstrap) == ("hdp1:2181/kafka", ())
     assert found.zookeeper_timeout == 30
@@ -69,7 +69,7 @@ def test_both_together_forward_batches_as_they_are() -> None:
 
 
 def test_a_dash_for_a_colon_is_refused_with_the_right_address() -> None:
-    """The best practices' files have it in one address of three, on both sides."""
+    """The files of the best practices have a dash in one of three addresses, on both sides."""
     for side, name in (("consumer", "source"), ("producer", "target")):
         said = refusal(f"best-practices-{side}")
         assert "line 1: bootstrap.servers=" in said
@@ -115,7 +115,7 @@ def test_kerberos_without_a_login_configuration_says_how_to_name_one(name: str) 
 
 
 def test_the_printed_tls_consumer_is_understood(tmp_path: Path) -> None:
-    """Two JKS stores, made as the documents tell, at the place that they name."""
+    """Use two JKS stores, made as the documents describe."""
     authority = Authority(tmp_path)
     text = (HERE / "seeds" / "ssl-consumer.properties").read_text()
     assert text.count("test1234") == 3
@@ -159,7 +159,7 @@ def test_a_command_line_as_it_is_printed(line: str, expected: dict[str, object])
 
 
 def test_every_key_that_kafka_ever_had_is_known() -> None:
-    """keys.txt is what Kafka's own classes list."""
+    """keys.txt holds the keys that Kafka's own classes list."""
     lines = [line.split() for line in (HERE / "keys.txt").read_text().splitlines() if not line.startswith("#")]
     assert len(lines) > 200
     assert [(side, name) for side, name in lines if name not in keys.TABLE[side]] == []

@@ -8,8 +8,9 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Writes records with Kafka's own producer: bootstrap, then for each topic four arguments: its name, a codec, a number of records,
- * and "plain" or "transactions". Values are unique; some records have no key, no value or headers; timestamps go back and forth.
+ * Writes records with Kafka's own producer. Arguments: the bootstrap servers, then four for each topic: its name, a codec, the
+ * number of records, and "plain" or "transactions". Values are unique; some records have no key, some have headers; timestamps
+ * are not in order.
  */
 public class Writer {
     public static void main(String[] args) {

@@ -1,4 +1,4 @@
-"""A user's mistakes: one clear line on stderr, exit code 1, no stack trace, nothing left running."""
+"""Mistakes of users: one clear line on stderr, exit code 1, no stack trace, no process left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_refused(result: tuple[int, str], *words: str) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, source: Cluster, target: Cluster) -> list[str]:
-    """Options for two good files."""
+    """The options for two valid property files."""
     (tmp_path / "source.properties").write_text(f"bootstrap.servers={source.bootstrap}\ngroup.id=bad\n")
     (tmp_path / "target.properties").write_text(f"bootstrap.servers={target.bootstrap}\n")
     return [

@@ -1,4 +1,4 @@
-"""Our codec against Java's: what we pack its consumer reads, and what its broker packs we read."""
+"""Our codec and Java's: its consumer reads our batches, and we read the batches of its broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from bench.raw import Line
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.wire.protocol import produce
@@ -17,10 +16,11 @@ from mirrormaker.wire.records.arrow import SCHEMA, from_table, to_table
 from mirrormaker.wire.records.batch import LOG_APPEND_TIME, Batch
 from mirrormaker.wire.records.columns import pack, unpack
 from mirrormaker.wire.records.compression import CODECS, NONE, ZSTD
+from tests.support.raw_requests import RawConnection
 from tests.support.reading import in_the_log
 
-PRODUCE_VERSION = 8  # the last with plain lengths; brokers take zstd from 7 on
-NOT_LEADER = 6  # a broker tells of a new topic a moment before it leads it
+PRODUCE_VERSION = 8  # the last version that is not flexible; brokers accept zstd from 7 on
+NOT_LEADER = 6  # NOT_LEADER_OR_FOLLOWER: metadata name the leader of a new partition a moment too early
 NOW = int(time.time() * 1000)
 
 
@@ -44,7 +44,7 @@ BOUNDS = [0, 1, len(ODD), len(ODD) + len(MANY), len(ROWS)]
 
 
 def packed(codec: int) -> list[memoryview]:
-    """All rows in a few batches, with their CRC."""
+    """Return all rows in a few batches, with their CRC."""
     batches = pack(from_table(pa.Table.from_pylist(ROWS, SCHEMA)), BOUNDS, codec)
     for data in batches:
         Batch(data).stamp(-1, -1, -1)
@@ -52,7 +52,7 @@ def packed(codec: int) -> list[memoryview]:
 
 
 def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memoryview]) -> None:
-    line = Line(cluster.brokers[0].port)
+    connection = RawConnection(cluster.brokers[0].port)
     try:
         for data in batches:
             parts = produce.encode_request(
@@ -61,19 +61,19 @@ def append(cluster: Cluster, topic: str, partition: int, batches: Sequence[memor
             body = struct.pack(">hhih", produce.API_KEY, PRODUCE_VERSION, 0, -1) + b"".join(parts)
             deadline = time.monotonic() + 10
             while True:
-                answer = line.ask(struct.pack(">i", len(body)) + body)
+                answer = connection.ask(struct.pack(">i", len(body)) + body)
                 (appended,) = produce.decode_response(PRODUCE_VERSION, memoryview(answer))
                 if appended.error != NOT_LEADER or time.monotonic() > deadline:
                     break
                 time.sleep(0.05)
             assert appended.error == 0, f"the broker refused a batch: {appended}"
     finally:
-        line.close()
+        connection.close()
 
 
 # -- from us to Java
 
-_BYTES = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints what is no ASCII as \\xFF
+_BYTES = "org.apache.kafka.common.serialization.BytesDeserializer"  # prints bytes that are not ASCII as \\xFF
 _PRINTING = [
     *(f"print.{part}=true" for part in ("timestamp", "partition", "offset", "headers", "key", "value")),
     *(f"{part}.deserializer={_BYTES}" for part in ("key", "value", "headers")),
@@ -95,14 +95,14 @@ def escaped(data: bytes | None) -> str:
 
 
 def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, topic_name: str) -> None:
-    """One partition for each codec: the consumer prints which, and is started only once."""
+    """Use one partition for each codec, so that the slow consumer is started only once."""
     source.create_topic(topic_name, partitions=len(CODECS))
     for codec, name in enumerate(CODECS):
         append(source, topic_name, codec, packed(codec))
         kept = [batch.codec for batch in in_the_log(source, topic_name, codec)]
         assert kept == [name] * (len(BOUNDS) - 1), "the broker did not keep our batches as they were"
 
-    printed = source.run_tool(
+    printed = source.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", source.bootstrap, "--topic", topic_name, "--from-beginning"),
         *("--max-messages", str(len(CODECS) * len(ROWS)), "--timeout-ms", "30000"),
@@ -122,7 +122,7 @@ def test_javas_consumer_reads_what_we_packed_with_every_codec(source: Cluster, t
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_we_read_what_javas_broker_packed(source: Cluster, topic_name: str, codec: str) -> None:
-    """A topic with its own compression: the broker takes our plain batches apart and writes its own."""
+    """Use a topic with its own compression: the broker unpacks our batches and writes its own."""
     source.create_topic(topic_name, config={"compression.type": codec})
     append(source, topic_name, 0, packed(NONE))
     found = in_the_log(source, topic_name, 0)

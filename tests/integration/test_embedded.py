@@ -6,21 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from mirrormaker.embedded import Broker, Cluster, EmbeddedError, KafkaTools, java, metadata, reaper
+from tests.support.waiting import wait_until
 
-# Starts a cluster and a tool, says what it has started, and lives on together with a fork until stdin ends.
+# Starts a cluster and a tool, prints their process ids, and runs on together with a fork until stdin ends.
 OWNER = """
 import os, sys
 from mirrormaker.embedded import Cluster
 cluster = Cluster(sys.argv[1], name="owned", directory=sys.argv[2] or None).start()
-tool = cluster.start_tool(
+tool = cluster.tools.start(
     "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap, "--topic", "none"
 )
 print(cluster.brokers[0].pid, tool.pid, cluster.directory, flush=True)
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 def produce(cluster: Cluster, topic: str, values: Iterable[bytes]) -> None:
-    # Only to brokers that run: kafka-python leaks the socket of a connection that is refused.
+    # Only running brokers: kafka-python leaks the socket of a refused connection.
     running = [f"127.0.0.1:{broker.port}" for broker in cluster.brokers if broker.pid]
     producer = KafkaProducer(bootstrap_servers=running, acks="all")
     for value in values:
@@ -54,15 +54,8 @@ def leaders(broker: Broker, topic: str) -> list[int]:
     return [] if answer is None else [partition.leader for _, partition in sorted(answer.topics[topic].items())]
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 20) -> bool:
-    deadline = time.monotonic() + timeout
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
 def start_owner(version: str, directory: str = "") -> tuple[subprocess.Popen[str], list[int], str]:
-    """A process with a cluster: the process, what it runs, and where its data is."""
+    """Start a process with a cluster. Return the process, the ids of its children, and the directory of its data."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", OWNER, version, directory]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
@@ -81,17 +74,17 @@ def test_a_cluster_returns_the_records_it_took(source: Cluster, topic_name: str)
 def test_tools_read_stdin_and_answer_on_stdout(source: Cluster, topic_name: str) -> None:
     source.create_topic(topic_name)
     where = ["--bootstrap-server", source.bootstrap, "--topic", topic_name]
-    sent = source.run_tool("org.apache.kafka.tools.ConsoleProducer", *where, stdin=b"first\nsecond\n")
+    sent = source.tools.run("org.apache.kafka.tools.ConsoleProducer", *where, stdin=b"first\nsecond\n")
     assert sent.returncode == 0, sent.stderr
-    got = source.run_tool(
+    got = source.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", *where, "--from-beginning", "--max-messages", "2"
     )
     assert got.stdout.split() == ["first", "second"], got.stderr
 
 
 def test_a_tool_that_does_not_end_is_stopped(source: Cluster) -> None:
-    with pytest.raises(EmbeddedError, match="was not done in 1 s"):
-        source.run_tool(
+    with pytest.raises(EmbeddedError, match="did not end within 1 s"):
+        source.tools.run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", source.bootstrap, "--topic", "none"),
             timeout=1,
@@ -110,7 +103,7 @@ def test_three_brokers_lead_and_survive_the_death_of_one(topic_name: str) -> Non
         port, pid = killed.port, killed.pid
         killed.kill()
         assert killed.pid is None
-        assert wait_until(lambda: killed.id not in leaders(other, topic_name)), "a dead broker leads"
+        wait_until("the dead broker leads nothing", lambda: killed.id not in leaders(other, topic_name))
         produce(cluster, topic_name, [b"without"])
         killed.start()
         assert killed.port == port
@@ -135,7 +128,7 @@ def test_a_paused_broker_answers_again_when_resumed(target: Cluster) -> None:
         assert metadata.ask(broker.port) is None
     finally:
         broker.resume()
-    assert wait_until(lambda: broker.knows({broker.id})), "a resumed broker does not answer"
+    wait_until("the resumed broker answers", lambda: broker.knows({broker.id}))
 
 
 def test_zookeeper_cluster_with_the_java_mirrormaker(topic_name: str) -> None:
@@ -144,7 +137,7 @@ def test_zookeeper_cluster_with_the_java_mirrormaker(topic_name: str) -> None:
         cluster.create_topic(topic_name, partitions=2)
         produce(cluster, topic_name, [b"old"])
         assert consume(cluster, topic_name, 1) == [b"old"]
-        helped = cluster.run_tool("kafka.tools.MirrorMaker", "--help")
+        helped = cluster.tools.run("kafka.tools.MirrorMaker", "--help")
         assert "--whitelist" in helped.stderr, helped
 
 
@@ -152,8 +145,8 @@ def test_nothing_is_left_of_an_owner_killed_with_sigkill() -> None:
     process, pids, directory = start_owner("4.3.1")
     with process:
         process.kill()
-        assert wait_until(lambda: not any(reaper.start_time(pid) for pid in pids)), "processes outlive their owner"
-        assert wait_until(lambda: not os.path.exists(directory)), "the data outlives its owner"
+        wait_until("the owner's processes have ended", lambda: not any(reaper.start_time(pid) for pid in pids))
+        wait_until("the owner's data is removed", lambda: not os.path.exists(directory))
 
 
 def test_an_owner_that_just_ends_stops_its_cluster_in_order(tmp_path: Path) -> None:
@@ -165,11 +158,11 @@ def test_an_owner_that_just_ends_stops_its_cluster_in_order(tmp_path: Path) -> N
     assert "shut down completed" in (tmp_path / "broker-1.log").read_text(), "the broker was not stopped in order"
 
 
-def test_the_keeper_spares_a_process_that_got_a_dead_ones_id() -> None:
+def test_the_reaper_spares_a_process_that_got_a_dead_ones_id() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:
-        reaper.clear({bystander.pid: "another start time"}, set())
+        reaper.clear_up({bystander.pid: "another start time"}, set())
         assert bystander.poll() is None
-        reaper.clear({bystander.pid: reaper.start_time(bystander.pid)}, set())
+        reaper.clear_up({bystander.pid: reaper.start_time(bystander.pid)}, set())
         assert bystander.wait(5) == -signal.SIGKILL
 
 

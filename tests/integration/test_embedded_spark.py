@@ -13,6 +13,6 @@ def test_two_workers_register_and_nothing_is_left_behind() -> None:
         directory = cluster.directory
         assert len(servers) == 2
         assert cluster.master.startswith("spark://127.0.0.1:")
-        assert cluster.executors() == []  # nobody has asked for any
+        assert cluster.executors() == []  # no application runs
     wait_until_gone(servers)
     assert not directory.exists()

@@ -1,4 +1,4 @@
-"""User code on the way of the records, as the documentation shows it."""
+"""Message handlers and rebalance listeners of users, as the documentation shows them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
-from tests.integration.test_mirror import run_once
+from tests.support.mirror_process import run_once
 from tests.support.reading import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-START = int(time.time() * 1000) - 10_000  # brokers delete what is a week old
+START = int(time.time() * 1000) - 10_000  # brokers delete records that are older than a week
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def test_a_handler_drops_changes_and_sends_elsewhere(
     assert all(json.loads(row.value or b"")["mirrored"] for rows in read(target, topic_name).values() for row in rows)
     large = numbers(target, f"{topic_name}.large")
     assert sorted(n for rows in large.values() for n in rows) == [n for n in kept if n % 10 == 0]
-    write_events(source, topic_name, 400)  # the same once more: goes on where it stood, in both topics
+    write_events(source, topic_name, 400)  # the same records again: both topics continue
     again = run_once(tmp_path, source, target, *options, group=topic_name)
     assert again.wait() == 0, again.text
     assert sum(map(len, numbers(target, topic_name).values())) == 2 * len(kept)

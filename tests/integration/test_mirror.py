@@ -1,4 +1,4 @@
-"""The whole way: real clusters, the real command, and both sides read back by another client."""
+"""The whole program: real clusters, the real command, and both clusters compared by another client."""
 
 from __future__ import annotations
 
@@ -7,74 +7,18 @@ import signal
 import time
 from pathlib import Path
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from mirrormaker.console.compare import compare
 from mirrormaker.embedded import Cluster
-from tests.support.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.comparing import assert_same, wait_until_equal
+from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
+from tests.support.numbered_records import write
+from tests.support.reading import end_offsets, read
+from tests.support.waiting import wait_until
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
-
-
-def write(cluster: Cluster, topic: str, count: int, partitions: int, codec: str | None = None, start: int = 0) -> None:
-    """Numbered records, keyed, some without key or value, some with headers."""
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","), compression_type=codec, linger_ms=5)
-    for number in range(start, start + count):
-        producer.send(
-            topic,
-            None if number % 50 == 7 else b"value-%d" % number * 5,
-            None if number % 10 == 3 else b"key-%d" % (number % 31),
-            headers=[("n", b"%d" % number), ("empty", b"")] if number % 5 == 0 else [],
-            partition=number % partitions,
-        )
-    producer.flush()
-    producer.close()
-
-
-def end_offsets(cluster: Cluster, topic: str, partitions: int) -> list[int]:
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
-    try:
-        keys = [TopicPartition(topic, p) for p in range(partitions)]
-        ends = consumer.end_offsets(keys)
-        return [ends[key] for key in keys]
-    finally:
-        consumer.close()
-
-
-def wait_until_equal(
-    source: Cluster, target: Cluster, topic: str, partitions: int, mirror: MirrorProcess, within: float = 60
-) -> None:
-    deadline = time.monotonic() + within
-    wanted = end_offsets(source, topic, partitions)
-    while True:
-        try:
-            found = end_offsets(target, topic, partitions)
-        except Exception:  # the topic is not there yet
-            found = []
-        if found == wanted:
-            return
-        assert time.monotonic() < deadline, f"{found} instead of {wanted}:\n{mirror.text}"
-        time.sleep(0.1)
-
-
-def assert_same(source: Cluster, target: Cluster, topic: str, records: int) -> None:
-    verdict = compare(source.bootstrap, target.bootstrap, [topic])
-    assert verdict.same, "\n".join(verdict.differences)
-    assert verdict.records == records
-
-
-def run_once(
-    tmp_path: Path, source: Cluster, target: Cluster, *options: str, group: str, consumer: str = "", producer: str = ""
-) -> MirrorProcess:
-    """Mirror what is there, and return the ended process."""
-    options = (*options, "--exit.when.caught.up")
-    mirror = MirrorProcess(
-        tmp_path, source.bootstrap, target.bootstrap, *options, group=group, consumer=consumer, producer=producer
-    )
-    with mirror:
-        mirror.wait()
-    return mirror
 
 
 def test_every_codec_key_header_and_timestamp_arrives_as_it_was(
@@ -148,17 +92,13 @@ def test_new_topics_and_partitions_are_picked_up_from_their_first_record(
         admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
         admin.create_partitions({first: 4})
         admin.close()
-        while _partitions(source, first) != 4:
-            time.sleep(0.1)
+        wait_until("four partitions on the source", lambda: _partitions(source, first) == 4)
         write(source, first, 400, 4, start=100)
         wait_until_equal(source, target, later, 3, mirror, within=40)
-        deadline = time.monotonic() + 30
-        while True:
-            ends = end_offsets(target, first, 4) if _partitions(target, first) == 4 else [0] * 4
-            if ends == [100, 100, 100, 100]:
-                break  # latest: the first 100 were not mirrored; the new partitions were, from their first record
-            assert time.monotonic() < deadline, f"{ends}:\n{mirror.text}"
-            time.sleep(0.2)
+        # With latest, the first 100 records are not mirrored; new partitions are mirrored from their first record.
+        mirror.wait_until(
+            lambda: _partitions(target, first) == 4 and end_offsets(target, first, 4) == [100, 100, 100, 100], 30
+        )
         assert mirror.stop() == 0, mirror.text
     assert_same(source, target, later, 300)
 
@@ -177,7 +117,7 @@ def test_a_killed_stream_comes_back_alone(source: Cluster, target: Cluster, topi
     options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500")
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, 4, mirror)
-        workers = _stream_workers(mirror)
+        workers = mirror.python_workers()
         assert workers
         os.kill(workers[0], signal.SIGKILL)
         write(source, topic_name, 400, 4, start=400)
@@ -186,19 +126,13 @@ def test_a_killed_stream_comes_back_alone(source: Cluster, target: Cluster, topi
     assert_same(source, target, topic_name, 800)
 
 
-def _stream_workers(mirror: MirrorProcess) -> list[int]:
-    """The forks of the Python daemon: the daemon itself is the oldest of them."""
-    return sorted(pid for pid, text in mirror.descendants().items() if "mirrormaker.worker.daemon" in text)[1:]
-
-
 def test_a_killed_jvm_is_replaced(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) -> None:
     source.create_topic(topic_name, partitions=4)
     write(source, topic_name, 400, 4)
     options = ("--whitelist", f"{topic_name}.?", "--num.streams", "2", "--progress.interval.ms", "500")
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, 4, mirror)
-        (jvm,) = [pid for pid, text in mirror.descendants().items() if "PythonGatewayServer" in text]
-        os.kill(jvm, signal.SIGKILL)
+        os.kill(mirror.jvm(), signal.SIGKILL)
         write(source, topic_name, 400, 4, start=400)
         wait_until_equal(source, target, topic_name, 4, mirror, within=60)
         assert "starting another" in mirror.text
@@ -238,19 +172,8 @@ def test_markers_are_dropped_and_aborted_records_too_if_asked(
     assert len(_values(target, topic_name)) == 30 + 60
 
 
-def _values(cluster: Cluster, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
-    try:
-        where = TopicPartition(topic, 0)
-        consumer.assign([where])
-        consumer.seek_to_beginning(where)
-        end = consumer.end_offsets([where])[where]
-        values: list[bytes] = []
-        while consumer.position(where) < end:
-            values += [r.value for batch in consumer.poll(1000).values() for r in batch]
-        return values
-    finally:
-        consumer.close()
+def _values(cluster: Cluster, topic: str) -> list[bytes | None]:
+    return [row.value for row in read(cluster, topic)[0]]
 
 
 def test_a_target_that_refuses_records_ends_the_mirror_with_the_reason(

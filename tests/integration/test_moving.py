@@ -1,4 +1,4 @@
-"""Partitions move between running streams, and hardly anyone notices."""
+"""Partitions move between running streams with a short pause."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
-from tests.integration.test_mirror import wait_until_equal
+from tests.support.comparing import wait_until_equal
 from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import read
 
 pytestmark = pytest.mark.alone
 
 SECONDS = 16.0
-GAP = 0.5  # seconds of flow that a changed plan may cost
+GAP = 0.5  # seconds for which a partition may stand still when it moves
 
 
 def test_a_move_to_another_stream_costs_less_than_half_a_second(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """All load on the two partitions of one stream: after a few seconds one of them moves to the other."""
+    """Put all load on the two partitions of one stream: after a few seconds one of them moves to the other stream."""
     source.create_topic(topic_name, partitions=4)
     target.create_topic(topic_name, partitions=4, config={"message.timestamp.type": "LogAppendTime"})
     options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "1000")
@@ -51,14 +52,6 @@ def _write(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> None:
 
 
 def _largest_gap(cluster: Cluster, topic: str, partition: int) -> float:
-    """The longest pause between two records' arrival at the target, in seconds."""
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap)
-    where = TopicPartition(topic, partition)
-    consumer.assign([where])
-    consumer.seek_to_beginning(where)
-    end = consumer.end_offsets([where])[where]
-    times: list[int] = []
-    while consumer.position(where) < end:
-        times += [record.timestamp for batch in consumer.poll(1000).values() for record in batch]
-    consumer.close()
+    """Return the longest time between the arrivals of two records at the target, in seconds."""
+    times = [row.timestamp for row in read(cluster, topic)[partition]]
     return max(after - before for before, after in pairwise(times)) / 1000

@@ -1,4 +1,4 @@
-"""Topics that still hold messages of formats 0 and 1: brokers keep what was written before they were updated."""
+"""Topics with messages of formats 0 and 1, which brokers keep from the time before they were updated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
-from tests.integration.test_mirror import run_once
+from tests.support.mirror_process import run_once
 from tests.support.reading import read
 
 
@@ -22,13 +22,13 @@ def old_source() -> Iterator[Cluster]:
 def test_messages_of_formats_0_1_and_2_in_one_topic_are_mirrored(
     old_source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """The topic is updated twice, as clusters were; its records go by key."""
+    """Update the topic's format twice, as clusters were updated; the partition is chosen by key."""
     old_source.create_topic(topic_name, partitions=2, config={"message.format.version": "0.9.0"})
     target.create_topic(topic_name, partitions=3)
     number = 0
     for version in ("0.9.0", "0.10.2", "2.0"):
         change = f"message.format.version={version}"
-        done = old_source.run_tool(
+        done = old_source.tools.run(
             "kafka.admin.ConfigCommand", "--zookeeper", old_source.zookeeper or "", "--alter", "--entity-type", "topics",
             "--entity-name", topic_name, "--add-config", change,
         )  # fmt: skip

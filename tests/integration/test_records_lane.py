@@ -1,4 +1,4 @@
-"""Records that cannot go on as they came: other partitions, other compression, gaps, append times, message handlers."""
+"""Batches that cannot be forwarded unchanged: other partitions, other compression, gaps, append times, size limits."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from kafka.admin import KafkaAdminClient
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.downloads import jars
 from mirrormaker.embedded.java_runtime import java
-from tests.integration.test_mirror import assert_same, run_once, write
-from tests.support.mirror_process import MirrorProcess
-from tests.support.reading import assert_mirrored_by_key, in_the_log, read
+from tests.support.comparing import assert_mirrored_by_key, assert_same
+from tests.support.mirror_process import MirrorProcess, run_once
+from tests.support.numbered_records import write
+from tests.support.reading import in_the_log, read
+from tests.support.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def write_with_java(cluster: Cluster, *topics: tuple[str, str, int, str]) -> None:
-    """(topic, codec, records, "plain" or "transactions") with Kafka's own producer."""
+    """Write to topics with Kafka's own producer: (topic, codec, records, "plain" or "transactions")."""
     program = Path(__file__).with_name("Writer.java")
     line = [java(), "-cp", f"{jars(cluster.version)}/*", str(program), cluster.bootstrap]
     line += [str(argument) for topic in topics for argument in topic]
@@ -40,16 +42,16 @@ PLAIN = ("fewer", "more", "java", "compacted", "stamped", "tiny", "large")
 
 @pytest.fixture(scope="module")
 def mirrored(source: Cluster, target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Topics of every kind, mirrored by one process that was told nothing special: kind, and the topic's name."""
+    """Topics of every kind, mirrored by one process with default settings: kind -> topic name."""
     topics = {kind: f"lane-{uuid.uuid4().hex[:8]}.{kind}" for kind in PLAIN}
     compact = {
         "cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000",
     }  # fmt: skip
     source.create_topic(topics["compacted"], partitions=1, config=compact)
     compaction = write_for_compaction(source, topics["compacted"])
-    for kind, here, there in (("fewer", 8, 3), ("more", 3, 8), ("java", 4, 4)):
-        source.create_topic(topics[kind], partitions=here)
-        target.create_topic(topics[kind], partitions=there)
+    for kind, on_source, on_target in (("fewer", 8, 3), ("more", 3, 8), ("java", 4, 4)):
+        source.create_topic(topics[kind], partitions=on_source)
+        target.create_topic(topics[kind], partitions=on_target)
     write_with_java(source, *((topics[k], codec, 400, "plain") for k in ("fewer", "more", "java") for codec in CODECS))
     source.create_topic(topics["stamped"], partitions=2, config={"message.timestamp.type": "LogAppendTime"})
     write(source, topics["stamped"], 500, 2, "lz4")
@@ -80,7 +82,7 @@ def producer(cluster: Cluster, **settings: Any) -> Iterator[Callable[..., Any]]:
 
 
 def write_for_compaction(cluster: Cluster, topic: str) -> Callable[[], None]:
-    """Keys that come again and again; the result waits until the broker has removed the older ones."""
+    """Write repeated keys. Return a function that waits until the broker has compacted the log."""
     with producer(cluster, linger_ms=50) as send:
         for number in range(3000):
             send(topic, b"%d" % number * 100, b"key-%d" % (number % 700 if number % 3 else number), partition=0)
@@ -89,10 +91,7 @@ def write_for_compaction(cluster: Cluster, topic: str) -> Callable[[], None]:
         time.sleep(1.1)
         with producer(cluster) as send:
             send(topic, b"rolls the segment", b"last")
-        deadline = time.monotonic() + 60
-        while len(read(cluster, topic)[0]) > 2000:
-            assert time.monotonic() < deadline, "the broker does not compact"
-            time.sleep(0.5)
+        wait_until("the log is compacted", lambda: len(read(cluster, topic)[0]) <= 2000, 60)
 
     return wait
 
@@ -198,7 +197,7 @@ def test_a_record_that_is_too_large_alone_ends_the_mirror_with_its_name(
 def test_records_that_are_never_taken_are_written_down_and_the_rest_arrives_if_asked(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
-    """One that is too large, found before it is sent; and some without a key for a compacted topic, found by the broker."""
+    """Mirror a record that is too large, and records without a key for a compacted topic, which the broker refuses."""
     large, compacted = f"{topic_name}.large", f"{topic_name}.compacted"
     with_one_record_too_large(source, target, large)
     source.create_topic(compacted, partitions=1)
@@ -239,7 +238,7 @@ def test_partitions_can_be_chosen_by_key_or_kept_as_the_user_says(
         source.create_topic(topic, partitions=3)
         target.create_topic(topic, partitions=there)
         producer = KafkaProducer(bootstrap_servers=source.bootstrap)
-        for number in range(300):  # not where their keys belong
+        for number in range(300):  # into partitions that the partitioner would not choose
             producer.send(topic, b"%d" % number, b"k%d" % (number % 17), partition=number % 3)
         producer.flush()
         producer.close()
@@ -275,19 +274,13 @@ def test_a_target_that_is_given_more_partitions_goes_on_by_key(
     write_with_java(source, (topic_name, "none", 300, "plain"))
     options = ("--whitelist", topic_name, "--progress.interval.ms", "500")
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
-        deadline = time.monotonic() + 60
-        while sum(map(len, read(target, topic_name).values())) < 300:
-            assert time.monotonic() < deadline, mirror.text
-            time.sleep(0.5)
+        mirror.wait_until(lambda: sum(map(len, read(target, topic_name).values())) >= 300, 60)
         admin = KafkaAdminClient(bootstrap_servers=target.bootstrap)
         admin.create_partitions({topic_name: 4})
         admin.close()
         mirror.wait_for("3 partitions on the source and 4 on the target now; going on at source offset", 30)
         write_with_java(source, (topic_name, "lz4", 300, "plain"))
-        deadline = time.monotonic() + 30
-        while sum(map(len, read(target, topic_name).values())) < 600:
-            assert time.monotonic() < deadline, mirror.text
-            time.sleep(0.5)
+        mirror.wait_until(lambda: sum(map(len, read(target, topic_name).values())) >= 600, 30)
         assert mirror.stop() == 0, mirror.text
     found = read(target, topic_name)
     after = {p: [r for r in rows if (r.value or b"").startswith(b"lz4")] for p, rows in found.items()}

@@ -1,4 +1,4 @@
-"""Logging in at real brokers, by every mechanism; every mistake by its name and at once; a login that runs out is renewed."""
+"""Logins to real brokers with every mechanism: mistakes are named at once, and expiring logins are renewed."""
 
 from __future__ import annotations
 
@@ -25,45 +25,46 @@ from mirrormaker.settings.clients import target_settings
 from mirrormaker.settings.login import LoginFile, LoginFiles
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.client.cluster import Cluster as Client
-from tests.support.secure import (
+from tests.support.secure_cluster import (
     KERBEROS,
     OAUTH,
     PASSWORD,
     PLAIN,
     add_scram_user,
-    kerberos,
+    kerberos_login,
+    keytab_login_module,
     needs_kerberos,
+    password_login,
     secure_cluster,
-    ticket,
-    words,
-)  # fmt: skip
+)
 
-SESSION = 2.0
-"""Seconds for which a login counts."""
-AT_ONCE = 5.0
-"""Seconds within which a mistake must be answered."""
+SESSION = 2.0  # seconds for which brokers accept a login
+AT_ONCE = 5.0  # seconds within which a mistake must be reported
 
 
 @dataclass(frozen=True)
-class Stage:
+class SaslCluster:
+    """A cluster, its KDC, and a principal of the mirror."""
+
     kdc: Kdc
     cluster: Cluster
     keytab: Path
     principal: str
 
     def client(self, lines: str, address: str, krb5: Path | None = None) -> Client:
-        """As `mirrormaker run` would connect with these lines in its file."""
+        """Return a client as `mirrormaker run` makes it from these lines of a property file."""
         text = f"bootstrap.servers={address}\n{lines}"
         files = LoginFiles(krb5=LoginFile(str(krb5 or self.kdc.config), "--krb5.config"))
         return Client(target_settings(Properties("target.properties", parse(text)), files).endpoint)
 
     @property
-    def ours(self) -> str:
-        return kerberos(self.keytab, self.principal)
+    def mirror_login(self) -> str:
+        """The lines of a property file that log in as the mirror."""
+        return kerberos_login(self.keytab, self.principal)
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def sasl() -> Iterator[SaslCluster]:
     needs_kerberos()
     with Kdc() as kdc:
         keytab = kdc.add("mirrormaker/localhost", life="4 seconds")
@@ -71,7 +72,7 @@ def stage() -> Iterator[Stage]:
         with secure_cluster("sasl", kdc, settings) as cluster:
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 add_scram_user(cluster, "alice", mechanism)
-            yield Stage(kdc, cluster, keytab, f"mirrormaker/localhost@{kdc.realm}")
+            yield SaslCluster(kdc, cluster, keytab, f"mirrormaker/localhost@{kdc.realm}")
 
 
 async def _refreshed(client: Client) -> str:
@@ -83,7 +84,7 @@ async def _refreshed(client: Client) -> str:
 
 
 def refusal(client: Client) -> str:
-    """The one line; it must come at once and hold no secret."""
+    """Return the error of a refused login. It must come at once and hold no secret."""
     began = time.monotonic()
     with pytest.raises(ConnectionLost) as refused:
         asyncio.run(_refreshed(client))
@@ -96,28 +97,28 @@ def refusal(client: Client) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_password_lets_us_in(stage: Stage, mechanism: str) -> None:
-    assert asyncio.run(_refreshed(stage.client(words(mechanism), stage.cluster.address("WORDS"))))
+def test_a_password_lets_us_in(sasl: SaslCluster, mechanism: str) -> None:
+    assert asyncio.run(_refreshed(sasl.client(password_login(mechanism), sasl.cluster.address("WORDS"))))
 
 
-def test_a_keytab_lets_us_in_also_by_address_and_without_files(stage: Stage, tmp_path: Path) -> None:
-    """Executors have no files; an address has a name, as in Java."""
+def test_a_keytab_lets_us_in_also_by_address_and_without_files(sasl: SaslCluster, tmp_path: Path) -> None:
+    """Remove the files before the login, because executors have none; an address is resolved to a name, as in Java."""
     krb5 = tmp_path / "krb5.conf"
-    krb5.write_bytes(stage.kdc.config.read_bytes())
+    krb5.write_bytes(sasl.kdc.config.read_bytes())
     keytab = tmp_path / "keytab"
-    keytab.write_bytes(stage.keytab.read_bytes())
-    address = stage.cluster.address("KRB").replace("localhost", "127.0.0.1")
-    client = stage.client(kerberos(keytab, stage.principal), address, krb5)
+    keytab.write_bytes(sasl.keytab.read_bytes())
+    address = sasl.cluster.address("KRB").replace("localhost", "127.0.0.1")
+    client = sasl.client(kerberos_login(keytab, sasl.principal), address, krb5)
     krb5.unlink()
     keytab.unlink()
     assert asyncio.run(_refreshed(client))
 
 
-def test_two_principals_in_one_process(stage: Stage) -> None:
-    other = stage.kdc.add("second/localhost")
+def test_two_principals_in_one_process(sasl: SaslCluster) -> None:
+    other = sasl.kdc.add("second/localhost")
     clients = [
-        stage.client(stage.ours, stage.cluster.address("KRB")),
-        stage.client(kerberos(other, f"second/localhost@{stage.kdc.realm}"), stage.cluster.address("KRB")),
+        sasl.client(sasl.mirror_login, sasl.cluster.address("KRB")),
+        sasl.client(kerberos_login(other, f"second/localhost@{sasl.kdc.realm}"), sasl.cluster.address("KRB")),
     ]
 
     async def both() -> None:
@@ -127,21 +128,21 @@ def test_two_principals_in_one_process(stage: Stage) -> None:
             client.close()
 
     asyncio.run(both())
-    log = stage.cluster.brokers[0].logged()
+    log = sasl.cluster.brokers[0].logged()
     for name in ("mirrormaker", "second"):
-        assert f"authenticationID={name}/localhost@{stage.kdc.realm}" in log
+        assert f"authenticationID={name}/localhost@{sasl.kdc.realm}" in log
 
 
-def test_a_token_lets_us_in_and_one_of_nobody_does_not(stage: Stage) -> None:
-    """Tokens that are not signed: the broker checks the rest of them."""
+def test_a_token_lets_us_in_and_one_of_nobody_does_not(sasl: SaslCluster) -> None:
+    """Use tokens without a signature; the broker checks the rest of them."""
     with _token_server() as url:
         lines = (
             f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url={url}/{{}}\n"
             f"sasl.jaas.config={OAUTH} required clientId=me clientSecret={PASSWORD};\n"
         )
-        address = stage.cluster.address("WORDS")
-        assert asyncio.run(_refreshed(stage.client(lines.format("alice"), address)))
-        assert "it refuses client me: " in refusal(stage.client(lines.format(""), address))
+        address = sasl.cluster.address("WORDS")
+        assert asyncio.run(_refreshed(sasl.client(lines.format("alice"), address)))
+        assert "it refuses client me: " in refusal(sasl.client(lines.format(""), address))
 
 
 @contextlib.contextmanager
@@ -176,127 +177,126 @@ def _part(part: Mapping[str, object]) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_wrong_password_is_named_with_its_user_and_its_place(stage: Stage, mechanism: str) -> None:
-    said = refusal(stage.client(words(mechanism, password="guessed"), stage.cluster.address("WORDS")))
+def test_a_wrong_password_is_named_with_its_user_and_its_place(sasl: SaslCluster, mechanism: str) -> None:
+    said = refusal(sasl.client(password_login(mechanism, password="guessed"), sasl.cluster.address("WORDS")))
     assert "it refuses user alice: Authentication failed" in said
     assert "(target.properties, line 4: sasl.jaas.config)" in said
     assert "guessed" not in said
 
 
-def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are(stage: Stage) -> None:
-    said = refusal(stage.client(words("PLAIN"), stage.cluster.address("KRB")))
+def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are(sasl: SaslCluster) -> None:
+    said = refusal(sasl.client(password_login("PLAIN"), sasl.cluster.address("KRB")))
     assert "sasl.mechanism=PLAIN is not enabled there; it offers GSSAPI" in said
 
 
-def test_a_login_where_nobody_logs_in(stage: Stage) -> None:
-    assert "this port takes no logins" in refusal(stage.client(words("PLAIN"), stage.cluster.bootstrap))
+def test_a_login_where_nobody_logs_in(sasl: SaslCluster) -> None:
+    assert "this port takes no logins" in refusal(sasl.client(password_login("PLAIN"), sasl.cluster.bootstrap))
 
 
-def test_no_login_where_everybody_logs_in(stage: Stage) -> None:
-    said = refusal(stage.client("security.protocol=PLAINTEXT\n", stage.cluster.address("KRB")))
+def test_no_login_where_everybody_logs_in(sasl: SaslCluster) -> None:
+    said = refusal(sasl.client("security.protocol=PLAINTEXT\n", sasl.cluster.address("KRB")))
     assert "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL" in said
 
 
-def test_a_principal_that_the_kdc_does_not_know(stage: Stage) -> None:
-    keytab = stage.kdc.add("leaver")
-    stage.kdc.remove("leaver")
-    said = refusal(stage.client(kerberos(keytab, f"leaver@{stage.kdc.realm}"), stage.cluster.address("KRB")))
-    assert f"Client 'leaver@{stage.kdc.realm}' not found in Kerberos database" in said
+def test_a_principal_that_the_kdc_does_not_know(sasl: SaslCluster) -> None:
+    keytab = sasl.kdc.add("leaver")
+    sasl.kdc.remove("leaver")
+    said = refusal(sasl.client(kerberos_login(keytab, f"leaver@{sasl.kdc.realm}"), sasl.cluster.address("KRB")))
+    assert f"Client 'leaver@{sasl.kdc.realm}' not found in Kerberos database" in said
 
 
-def test_a_keytab_that_is_older_than_the_key(stage: Stage) -> None:
-    keytab = stage.kdc.add("renewed")
-    stage.kdc.change_key("renewed")
-    said = refusal(stage.client(kerberos(keytab, f"renewed@{stage.kdc.realm}"), stage.cluster.address("KRB")))
+def test_a_keytab_that_is_older_than_the_key(sasl: SaslCluster) -> None:
+    keytab = sasl.kdc.add("renewed")
+    sasl.kdc.change_key("renewed")
+    said = refusal(sasl.client(kerberos_login(keytab, f"renewed@{sasl.kdc.realm}"), sasl.cluster.address("KRB")))
     assert "write the keytab anew" in said
 
 
-def test_a_service_that_the_kdc_does_not_know(stage: Stage) -> None:
-    lines = stage.ours.replace("serviceName=kafka", "serviceName=kafkaesque")
-    said = refusal(stage.client(lines, stage.cluster.address("KRB")))
-    assert f"Server kafkaesque/localhost@{stage.kdc.realm} not found" in said
+def test_a_service_that_the_kdc_does_not_know(sasl: SaslCluster) -> None:
+    lines = sasl.mirror_login.replace("serviceName=kafka", "serviceName=kafkaesque")
+    said = refusal(sasl.client(lines, sasl.cluster.address("KRB")))
+    assert f"Server kafkaesque/localhost@{sasl.kdc.realm} not found" in said
     assert "sasl.kerberos.service.name" in said
 
 
-def test_a_realm_that_krb5_conf_does_not_know(stage: Stage, tmp_path: Path) -> None:
+def test_a_realm_that_krb5_conf_does_not_know(sasl: SaslCluster, tmp_path: Path) -> None:
     krb5 = tmp_path / "krb5.conf"
-    krb5.write_text(stage.kdc.config.read_text().replace(stage.kdc.realm, "ELSEWHERE.COM"))
-    said = refusal(stage.client(stage.ours, stage.cluster.address("KRB"), krb5))
+    krb5.write_text(sasl.kdc.config.read_text().replace(sasl.kdc.realm, "ELSEWHERE.COM"))
+    said = refusal(sasl.client(sasl.mirror_login, sasl.cluster.address("KRB"), krb5))
     assert "krb5.conf names no KDC for this realm" in said
 
 
-def _other_kdc(stage: Stage, tmp_path: Path, port: int) -> Path:
+def _other_kdc(sasl: SaslCluster, tmp_path: Path, port: int) -> Path:
     krb5 = tmp_path / "krb5.conf"
-    lines = stage.kdc.config.read_text().splitlines()
+    lines = sasl.kdc.config.read_text().splitlines()
     krb5.write_text("\n".join(f"    kdc = 127.0.0.1:{port}" if "kdc =" in line else line for line in lines))
     return krb5
 
 
-def test_a_kdc_that_is_not_there_and_one_that_is_silent(stage: Stage, tmp_path: Path) -> None:
+def test_a_kdc_that_is_not_there_and_one_that_is_silent(sasl: SaslCluster, tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        krb5 = _other_kdc(stage, tmp_path, silent.getsockname()[1])
-        assert "Cannot contact any KDC" in refusal(stage.client(stage.ours, stage.cluster.address("KRB"), krb5))
+        krb5 = _other_kdc(sasl, tmp_path, silent.getsockname()[1])
+        assert "Cannot contact any KDC" in refusal(sasl.client(sasl.mirror_login, sasl.cluster.address("KRB"), krb5))
         silent.listen()
-        krb5.write_text(f"{krb5.read_text()}\n")  # another file, another ticket cache
-        said = refusal(stage.client(stage.ours, stage.cluster.address("KRB"), krb5))
+        krb5.write_text(f"{krb5.read_text()}\n")  # a file with other content gets another ticket cache
+        said = refusal(sasl.client(sasl.mirror_login, sasl.cluster.address("KRB"), krb5))
         assert "no KDC answers" in said
 
 
-def test_clocks_that_differ(stage: Stage, tmp_path: Path) -> None:
-    """The KDC is told to allow less than no difference at all."""
+def test_clocks_that_differ(sasl: SaslCluster, tmp_path: Path) -> None:
+    """Configure the KDC with a negative clock skew, so that every clock differs too much."""
     krb5 = tmp_path / "krb5.conf"
-    text = stage.kdc.config.read_text()
+    text = sasl.kdc.config.read_text()
     krb5.write_text(text)
-    login = kerberos(stage.kdc.add("early"), f"early@{stage.kdc.realm}")
-    stage.kdc.pause()
+    login = kerberos_login(sasl.kdc.add("early"), f"early@{sasl.kdc.realm}")
+    sasl.kdc.pause()
     try:
-        stage.kdc.config.write_text(text.replace("[libdefaults]", "[libdefaults]\n  clockskew = -1"))
-        stage.kdc.resume()
-        said = refusal(stage.client(login, stage.cluster.address("KRB"), krb5))
+        sasl.kdc.config.write_text(text.replace("[libdefaults]", "[libdefaults]\n  clockskew = -1"))
+        sasl.kdc.resume()
+        said = refusal(sasl.client(login, sasl.cluster.address("KRB"), krb5))
     finally:
-        stage.kdc.pause()
-        stage.kdc.config.write_text(text)
-        stage.kdc.resume()
+        sasl.kdc.pause()
+        sasl.kdc.config.write_text(text)
+        sasl.kdc.resume()
     assert "this machine's clock and the KDC's differ" in said
 
 
-def test_a_ticket_cache_lets_us_in_until_its_ticket_expires(stage: Stage, tmp_path: Path) -> None:
+def test_a_ticket_cache_lets_us_in_until_its_ticket_expires(sasl: SaslCluster, tmp_path: Path) -> None:
     import gssapi
 
     cache = f"FILE:{tmp_path}/cache"
-    asyncio.run(
-        _refreshed(stage.client(stage.ours, stage.cluster.address("KRB")))
-    )  # from then on libkrb5 knows the KDC
-    name = gssapi.Name(stage.principal, gssapi.NameType.kerberos_principal)
-    gssapi.Credentials(name=name, usage="initiate", store={"client_keytab": f"FILE:{stage.keytab}", "ccache": cache})
+    # The first login lets libkrb5 know the KDC.
+    asyncio.run(_refreshed(sasl.client(sasl.mirror_login, sasl.cluster.address("KRB"))))
+    name = gssapi.Name(sasl.principal, gssapi.NameType.kerberos_principal)
+    gssapi.Credentials(name=name, usage="initiate", store={"client_keytab": f"FILE:{sasl.keytab}", "ccache": cache})
     login = f'{KERBEROS} required useTicketCache=true ticketCache="{cache}" serviceName=kafka;'
     lines = f"security.protocol=SASL_PLAINTEXT\nsasl.jaas.config={login}\n"
-    assert asyncio.run(_refreshed(stage.client(lines, stage.cluster.address("KRB"))))
+    assert asyncio.run(_refreshed(sasl.client(lines, sasl.cluster.address("KRB"))))
     none = lines.replace(cache, f"{cache}-none")
-    assert "there is no valid ticket: run kinit" in refusal(stage.client(none, stage.cluster.address("KRB")))
+    assert "there is no valid ticket: run kinit" in refusal(sasl.client(none, sasl.cluster.address("KRB")))
     deadline = time.monotonic() + 20
     said = ""
     while "expired" not in said:
         assert time.monotonic() < deadline, "the ticket does not expire"
         with contextlib.suppress(pytest.fail.Exception):
-            said = refusal(stage.client(lines, stage.cluster.address("KRB")))
+            said = refusal(sasl.client(lines, sasl.cluster.address("KRB")))
         time.sleep(0.2)
     assert "run kinit, or better use a keytab" in said
 
 
-def test_a_keytab_that_cannot_be_read_is_named_before_anything_is_asked(stage: Stage, tmp_path: Path) -> None:
+def test_a_keytab_that_cannot_be_read_is_named_before_anything_is_asked(sasl: SaslCluster, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=f"keyTab: {tmp_path}/none: no such file or directory"):
-        stage.client(kerberos(tmp_path / "none", stage.principal), stage.cluster.address("KRB"))
+        sasl.client(kerberos_login(tmp_path / "none", sasl.principal), sasl.cluster.address("KRB"))
 
 
-def test_logins_that_fail_back_off(stage: Stage) -> None:
-    """Many ask at once and again and again, as a mirror's parts do; the broker hears few of them."""
+def test_logins_that_fail_back_off(sasl: SaslCluster) -> None:
+    """Ask many times at once, as the parts of a mirror do; only few attempts reach the broker."""
     failed = "Failed authentication with"
-    before = stage.cluster.brokers[0].logged().count(failed)
+    before = sasl.cluster.brokers[0].logged().count(failed)
 
     async def insist() -> None:
-        client = stage.client(words("PLAIN", password="guessed"), stage.cluster.address("WORDS"))
+        client = sasl.client(password_login("PLAIN", password="guessed"), sasl.cluster.address("WORDS"))
         until = time.monotonic() + 3
 
         async def ask() -> None:
@@ -308,17 +308,17 @@ def test_logins_that_fail_back_off(stage: Stage) -> None:
         client.close()
 
     asyncio.run(insist())
-    assert 1 <= stage.cluster.brokers[0].logged().count(failed) - before <= 4
+    assert 1 <= sasl.cluster.brokers[0].logged().count(failed) - before <= 4
 
 
-# -- logins that run out
+# -- expiring logins
 
 
-def test_busy_connections_stay_and_lose_no_answer(stage: Stage) -> None:
-    """Three sessions, and with Kerberos more than one ticket, with several requests under way at each moment."""
+def test_busy_connections_stay_and_lose_no_answer(sasl: SaslCluster) -> None:
+    """Keep several requests in flight for three sessions; with Kerberos, this takes more than one ticket."""
 
     async def ask(listener: str, lines: str) -> int:
-        client = stage.client(lines, stage.cluster.address(listener))
+        client = sasl.client(lines, sasl.cluster.address(listener))
         await client.refresh()
         connection = await client.connection(1)
         until, answers = time.monotonic() + 3 * SESSION, 0
@@ -330,57 +330,59 @@ def test_busy_connections_stay_and_lose_no_answer(stage: Stage) -> None:
         return answers
 
     async def both() -> tuple[int, int]:
-        return await asyncio.gather(ask("KRB", stage.ours), ask("WORDS", words("SCRAM-SHA-256")))
+        return await asyncio.gather(ask("KRB", sasl.mirror_login), ask("WORDS", password_login("SCRAM-SHA-256")))
 
     logins = "Successfully authenticated client"
-    before = stage.cluster.brokers[0].logged().count(logins)
+    before = sasl.cluster.brokers[0].logged().count(logins)
     assert min(asyncio.run(both())) > 100
-    assert stage.cluster.brokers[0].logged().count(logins) - before >= 4  # it logs those with Kerberos
+    assert sasl.cluster.brokers[0].logged().count(logins) - before >= 4  # the broker logs only those with Kerberos
 
 
-def test_a_kdc_that_is_away_for_a_moment_is_not_missed(stage: Stage) -> None:
-    """The ticket lasts for longer than the login does."""
+def test_a_kdc_that_is_away_for_a_moment_is_not_missed(sasl: SaslCluster) -> None:
+    """Pause the KDC for less than the life of a ticket, but longer than that of a login."""
 
     async def ask() -> None:
-        client = stage.client(stage.ours, stage.cluster.address("KRB"))
+        client = sasl.client(sasl.mirror_login, sasl.cluster.address("KRB"))
         await client.refresh()
         connection = await client.connection(1)
-        stage.kdc.pause()
+        sasl.kdc.pause()
         try:
             await asyncio.sleep(SESSION)
             await client.refresh()
         finally:
-            stage.kdc.resume()
+            sasl.kdc.resume()
         assert await client.connection(1) is connection
         client.close()
 
     asyncio.run(ask())
 
 
-# -- brokers before 1.0, which are sent bare tokens
+# -- brokers before 1.0, which take tokens without a Kafka request around them
 
 
 @pytest.mark.parametrize("version", ["0.9.0.1", "0.10.2.2"])
-def test_old_brokers_let_us_in(stage: Stage, version: str, tmp_path: Path) -> None:
-    """0.9 knows Kerberos only, and has no handshake."""
+def test_old_brokers_let_us_in(sasl: SaslCluster, version: str, tmp_path: Path) -> None:
+    """Log in to brokers of 0.10 and of 0.9, which supports only Kerberos and has no handshake."""
     is_oldest = version == "0.9.0.1"
-    keytab, jaas = stage.kdc.directory / "kafka_localhost.keytab", tmp_path / "jaas.conf"
-    server = f"{ticket(keytab, f'kafka/localhost@{stage.kdc.realm}')} storeKey=true;"
+    keytab, jaas = sasl.kdc.directory / "kafka_localhost.keytab", tmp_path / "jaas.conf"
+    server = f"{keytab_login_module(keytab, f'kafka/localhost@{sasl.kdc.realm}')} storeKey=true;"
     also = "" if is_oldest else f'{PLAIN} required user_alice="{PASSWORD}";'
     jaas.write_text(f"KafkaServer {{ {server} {also} }};")
     settings = {"sasl.kerberos.service.name": "kafka"}
-    java = [f"-Djava.security.krb5.conf={stage.kdc.config}", f"-Djava.security.auth.login.config={jaas}"]
+    java = [f"-Djava.security.krb5.conf={sasl.kdc.config}", f"-Djava.security.auth.login.config={jaas}"]
     if not is_oldest:
         settings["sasl.enabled.mechanisms"] = "GSSAPI,PLAIN"
     listeners = {"SASL_PLAINTEXT": "SASL_PLAINTEXT"}
     with Cluster(version, name="old", listeners=listeners, java=java, settings=settings) as cluster:
         address = cluster.address("SASL_PLAINTEXT")
         told = "broker.version=0.9\n" if is_oldest else ""
-        asyncio.run(_refreshed(stage.client(stage.ours + told, address)))
+        asyncio.run(_refreshed(sasl.client(sasl.mirror_login + told, address)))
         if is_oldest:
-            assert "set broker.version=0.9" in refusal(stage.client(stage.ours, address))
-            assert "it is too old for sasl.mechanism=PLAIN" in refusal(stage.client(words("PLAIN") + told, address))
+            assert "set broker.version=0.9" in refusal(sasl.client(sasl.mirror_login, address))
+            assert "it is too old for sasl.mechanism=PLAIN" in refusal(
+                sasl.client(password_login("PLAIN") + told, address)
+            )
         else:
-            asyncio.run(_refreshed(stage.client(words("PLAIN"), address)))
-            said = refusal(stage.client(words("PLAIN", password="guessed"), address))
+            asyncio.run(_refreshed(sasl.client(password_login("PLAIN"), address)))
+            said = refusal(sasl.client(password_login("PLAIN", password="guessed"), address))
             assert "it hung up on user alice: brokers before 1.0 do not say why" in said

@@ -1,4 +1,4 @@
-"""Several sources into one topic, and one partition or one source that is in trouble while the others flow."""
+"""Several sources into one topic; one partition or one source fails while the others flow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
-from tests.integration.test_mirror import assert_same, end_offsets, wait_until_equal, write
+from tests.support.comparing import assert_same, wait_until_equal
 from tests.support.mirror_process import MirrorProcess
-from tests.support.reading import Read, read
+from tests.support.numbered_records import write
+from tests.support.reading import Read, end_offsets, read
 
 
 @pytest.fixture(scope="module")
 def second() -> Iterator[Cluster]:
-    """Another source, which tests may stop and start."""
+    """A second source, which tests may stop and start."""
     with Cluster(settings={"auto.create.topics.enable": "false"}, name="second", heap="256m") as cluster:
         yield cluster
 

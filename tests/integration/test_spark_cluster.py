@@ -1,4 +1,4 @@
-"""The same command on a Spark cluster: a master and two workers, which have nothing of ours installed."""
+"""The mirror on a Spark cluster of two workers, where nothing of ours is installed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,10 @@ import pytest
 import mirrormaker
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.spark_cluster import SparkCluster
-from tests.integration.test_mirror import assert_same, wait_until_equal, write
-from tests.support.mirror_process import MirrorProcess, wait_until_gone
+from tests.support.comparing import assert_same, wait_until_equal
+from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
+from tests.support.numbered_records import write
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 
@@ -32,7 +33,7 @@ def spark() -> Iterator[SparkCluster]:
 def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "127.0.0.1")
-    # Executors run a Python that has none of our libraries: they come with the job, or nothing works.
+    # The executors' Python has none of our libraries: the job must bring them.
     monkeypatch.setenv("PATH", f"{Path(sys.base_prefix, 'bin')}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
@@ -44,8 +45,8 @@ def test_a_killed_executor_costs_seconds(
     source.create_topic(topic_name, partitions=PARTITIONS)
     write(source, topic_name, 400, PARTITIONS)
     options = ("--whitelist", topic_name, "--num.streams", "2", "--spark.master", spark.master)
-    ends = (source.bootstrap, target.bootstrap)
-    with MirrorProcess(tmp_path, *ends, *options, group=topic_name) as mirror:
+    addresses = (source.bootstrap, target.bootstrap)
+    with MirrorProcess(tmp_path, *addresses, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=90)
         assert f"on Spark at {spark.master}" in mirror.text
         os.kill(spark.executors()[0], signal.SIGKILL)
@@ -55,10 +56,7 @@ def test_a_killed_executor_costs_seconds(
         assert mirror.stop() == 0, mirror.text
         wait_until_gone(family)
     assert_same(source, target, topic_name, 800)
-    deadline = time.monotonic() + 10
-    while spark.executors():
-        assert time.monotonic() < deadline, "executors are left"
-        time.sleep(0.1)
+    wait_until("no executor is left", lambda: not spark.executors(), 10)
 
 
 def test_under_spark_submit_a_stop_is_not_clean_but_exact(
@@ -82,21 +80,12 @@ def test_under_spark_submit_a_stop_is_not_clean_but_exact(
         write(source, topic_name, 400, PARTITIONS, start=400)
         family = prepared.descendants()
         os.kill(mirror.pid, signal.SIGTERM)
-        assert mirror.wait(20) != 0, "Spark takes the signal"
+        assert mirror.wait(20) != 0, "Spark handles the signal itself"
         wait_until_gone(family)
     finally:
         if mirror.poll() is None:
             mirror.kill()
             mirror.wait()
-    again = MirrorProcess(
-        tmp_path,
-        source.bootstrap,
-        target.bootstrap,
-        "--whitelist",
-        topic_name,
-        "--exit.when.caught.up",
-        group=topic_name,
-    )
-    with again:
-        assert again.wait() == 0, again.text
+    again = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
+    assert again.wait() == 0, again.text
     assert_same(source, target, topic_name, 800)

@@ -1,4 +1,4 @@
-"""The status page of a mirror at work, in a real browser; its metrics beside what consumers count."""
+"""The status page of a running mirror in a real browser, and its metrics compared with a consumer of the target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirrormaker.embedded import Cluster
 from tests.support.browser import MISSING, Browser
+from tests.support.made_up_mirror import MadeUpMirror, ServedStatus
 from tests.support.mirror_process import MirrorProcess
-from tests.support.showing import MadeUp, Shown
-from tests.unit.status.test_deploy import PROMTOOL
+from tests.support.promtool import PROMTOOL
 
 PARTITIONS = 4
 TOPICS = ("status-page-orders", "status-page-clicks")
@@ -35,7 +34,7 @@ needs_a_browser = pytest.mark.skipif(
 
 
 class Writer(threading.Thread):
-    """A steady pace of records until told to stop."""
+    """Writes records at a steady rate until `enough` is set."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
@@ -54,7 +53,7 @@ class Writer(threading.Thread):
 
 
 class Mirror:
-    """A mirror at work, and what its status server answers."""
+    """A running mirror, and requests to its status server."""
 
     def __init__(self, process: MirrorProcess, target: Cluster) -> None:
         self.process = process
@@ -75,13 +74,13 @@ class Mirror:
         return json.loads(self.get(path))
 
     def metric(self, name: str) -> dict[tuple[str, int], float]:
-        """One metric of each partition."""
+        """Return one metric of each partition."""
         text = self.get("metrics").decode()
         samples = [s for family in text_string_to_metric_families(text) for s in family.samples if s.name == name]
         return {(sample.labels["topic"], int(sample.labels["partition"])): sample.value for sample in samples}
 
     def on_target(self) -> dict[tuple[str, int], int]:
-        """Records of each partition, as a consumer of the target counts them."""
+        """Return the end offset of each partition of the target."""
         return {
             (where.topic, where.partition): end for where, end in self._target.end_offsets(self._partitions).items()
         }
@@ -89,7 +88,7 @@ class Mirror:
 
 @pytest.fixture(scope="module")
 def mirror(source: Cluster, target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
-    """One mirror for all tests here: two streams, lines for machines, and records arriving all the time."""
+    """One mirror for all tests here: two streams, JSON lines, and a steady load."""
     for topic in TOPICS:
         source.create_topic(topic, partitions=PARTITIONS)
     directory = tmp_path_factory.mktemp("status")
@@ -115,14 +114,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(mirror: Mirror, browser: Browser) -> Browser:
-    """The page, once it shows all partitions."""
+    """The page, when it shows all partitions."""
     browser.open(f"{mirror.url}?token={SECRET}")
     browser.wait_for("return document.querySelector('#shown').innerText === '8 partitions'")
     return browser
 
 
 def column(browser: Browser, number: int) -> list[str]:
-    """The cells of one column, from top to bottom."""
+    """Return the cells of one column, from top to bottom."""
     script = """
         const rows = [...document.querySelectorAll('#body .row')].filter(row => row.style.display !== 'none');
         const top = row => new DOMMatrix(getComputedStyle(row).transform).m42;
@@ -207,7 +206,7 @@ def test_the_page_shows_the_flow_and_its_partitions_and_complains_about_nothing(
         assert words in text, words
     assert page.run("return location.search") == "", "the token does not stay in the address"
     assert page.wait_for("return document.querySelectorAll('.chart .line').length") == 5, "charts of the last hour"
-    assert page.complaints() == []
+    assert page.console_messages() == []
 
 
 @needs_a_browser
@@ -245,10 +244,7 @@ def test_search_and_topics(page: Browser) -> None:
 @needs_a_browser
 def test_a_killed_stream_is_an_event_and_counts_go_on(page: Browser, mirror: Mirror) -> None:
     before = mirror.metric("mirrormaker_records_total")
-    family = mirror.process.descendants()
-    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in family}
-    workers = [pid for pid, text in family.items() if "daemon" in text and "daemon" in family.get(parents[pid], "")]
-    os.kill(workers[0], signal.SIGKILL)
+    os.kill(mirror.process.python_workers()[0], signal.SIGKILL)
     page.wait_for("return document.querySelector('#events').innerText.includes('is gone')")
     page.wait_for("return document.querySelector('#events').innerText.includes('is back')", within=40)
     page.wait_for("return document.querySelector('#pill').innerText === 'mirroring'", within=30)
@@ -266,7 +262,7 @@ def test_a_killed_stream_is_an_event_and_counts_go_on(page: Browser, mirror: Mir
 
 @needs_a_browser
 def test_the_page_says_when_the_mirror_is_gone(page: Browser, mirror: Mirror) -> None:
-    """The last one here: the mirror ends."""
+    """Stop the mirror; this is the last test of the page."""
     assert page.run("return document.querySelector('#banner').hidden")
     assert mirror.process.stop() == 0, mirror.process.text
     page.wait_for("return document.querySelector('#banner').innerText.includes('does not answer')")
@@ -288,7 +284,7 @@ def test_every_line_of_the_log_is_json(mirror: Mirror) -> None:
 @pytest.mark.alone
 @needs_a_browser
 def test_two_thousand_partitions_without_jank(browser: Browser) -> None:
-    with Shown(MadeUp(2000)) as shown:
+    with ServedStatus(MadeUpMirror(2000)) as shown:
         browser.open(shown.url)
         browser.wait_for("return document.querySelector('#shown').innerText === '2,000 partitions'")
         assert browser.run("return document.querySelectorAll('#body .row').length") < 60, "only the rows in sight exist"
@@ -315,12 +311,12 @@ def test_two_thousand_partitions_without_jank(browser: Browser) -> None:
         browser.wait_for("return performance.getEntriesByName('drawn').length >= 4", within=20)
         drawn = browser.run("return performance.getEntriesByName('drawn').map(entry => entry.duration)")
         assert sorted(drawn)[len(drawn) // 2] < 50, "a second's news is drawn at once"
-        assert not [line for line in browser.complaints() if shown.url in line]
+        assert not [line for line in browser.console_messages() if shown.url in line]
 
 
 @needs_a_browser
 def test_it_fits_a_phone(browser: Browser) -> None:
-    with Shown(MadeUp(40)) as shown:
+    with ServedStatus(MadeUpMirror(40)) as shown:
         browser.resize(390, 844)
         try:
             browser.open(shown.url)

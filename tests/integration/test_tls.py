@@ -1,137 +1,40 @@
-"""TLS: real brokers that want client certificates and have an authorizer, every kind of store, and every mistake by name."""
+"""TLS with real brokers that require client certificates and ACLs: every kind of store, and every mistake by name."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import shlex
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from examples import consumer, producer
 
-from mirrormaker.cli import call
-from mirrormaker.control.control_server import ControlServer
-from mirrormaker.driver.flow import Flow, Wiring
-from mirrormaker.embedded import Cluster
-from mirrormaker.embedded.certificates import Authority, Identity
-from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
-from mirrormaker.errors import ClusterError, MirrorError
-from mirrormaker.events.event import Event
-from mirrormaker.model.topic_filter import Filter, python_matcher
+from mirrormaker.embedded.grants import grant, revoke
+from mirrormaker.errors import MirrorError
 from mirrormaker.settings import properties
-from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.settings.options import parse
+from mirrormaker.settings.clients import target_settings
 from mirrormaker.wire.client.cluster import Cluster as Client
-from tests.faults.test_kill import Writer
-from tests.integration.test_mirror import assert_same, write
+from tests.support.comparing import assert_same
 from tests.support.mirror_process import MirrorProcess, wait_until_gone
-
-STORE, KEY = "store-secret-1", "key-secret-2"
-READER, WRITER = "User:CN=reader,O=test", "User:CN=writer,O=test"
-TOPIC, GROUP = "secured", "secured-mirror"
-
-# docs/security.md, as rights. Without the last two of each the mirror runs, and says what it does without.
-SOURCE_RIGHTS = (("Read", "topic", TOPIC), ("Read", "group", GROUP))
-TARGET_RIGHTS = (("Write", "topic", TOPIC), ("Read", "topic", TOPIC), ("Create", "topic", TOPIC))
-
-
-@dataclass(frozen=True)
-class Stage:
-    directory: Path
-    authority: Authority
-    reader: Identity
-    writer: Identity
-    stranger: Identity
-    expired: Identity
-    other: Authority
-    source: Cluster
-    target: Cluster
-
-    @property
-    def trust(self) -> str:
-        return f"security.protocol=SSL\nssl.truststore.location={self.authority.pem}\n"
-
-    @property
-    def jks(self) -> str:
-        """As the documents print it: two JKS stores, and a password for the key."""
-        return (
-            f"security.protocol=SSL\nssl.truststore.location={self.directory}/authority.jks.jks\n"
-            f"ssl.truststore.password={STORE}\nssl.keystore.location={self.directory}/reader.jks\n"
-            f"ssl.keystore.password={STORE}\nssl.key.password={KEY}\n"
-        )
-
-    @property
-    def pkcs12(self) -> str:
-        """As keytool makes them today, also under the old name; the password stands in another file."""
-        return (
-            f"security.protocol=SSL\nssl.truststore.location={self.directory}/authority.pkcs12.jks\n"
-            f"ssl.truststore.password={STORE}\nssl.keystore.location={self.directory}/writer.p12\n"
-            f"ssl.keystore.password=${{file:{self.directory}/secrets:writer}}\n"
-        )
-
-    def pem(self, identity: Identity) -> str:
-        return f"{self.trust}ssl.keystore.type=PEM\nssl.keystore.location={identity.pem}\n"
-
-    def inline(self, identity: Identity) -> str:
-        text = identity.pem.read_text().replace("\n", "\\\n  ")
-        trusted = self.authority.pem.read_text().replace("\n", "\\n")
-        return (
-            f"security.protocol=SSL\nssl.truststore.certificates={trusted}\n"
-            f"ssl.keystore.key={text}\n\nssl.keystore.certificate.chain={text}\n\n"
-        )
+from tests.support.numbered_records import Writer, write
+from tests.support.tls_clusters import KEY, READER, STORE, WRITER, TlsClusters, tls_clusters, write_settings
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    directory = tmp_path_factory.mktemp("stores")
-    authority, other = Authority(directory), Authority(directory, "other")
-    long_ago = datetime.now(timezone.utc) - timedelta(days=100)
-    broker = authority.issue("broker")
-    reader, writer = authority.issue("reader"), authority.issue("writer")
-    authority.truststore(STORE)
-    authority.truststore(STORE, "PKCS12")
-    reader.jks(STORE, KEY)
-    writer.pkcs12(STORE)
-    (directory / "secrets").write_text(f"writer={STORE}\n")
-    wrong, old = authority.issue("wrong", host="elsewhere.example"), authority.issue("old", since=long_ago)
-    mtls = authority.listener("MTLS", broker)
-    mistaken = {
-        **authority.listener("TLS12", broker), "listener.name.tls12.ssl.enabled.protocols": "TLSv1.2",
-        **authority.listener("WRONG", wrong), **authority.listener("OLD", old),
-    }  # fmt: skip
-    listeners = dict.fromkeys(("MTLS", "TLS12", "WRONG", "OLD"), "SSL")
-    quiet = {"auto.create.topics.enable": "false", **AUTHORIZER}
-    with (
-        Cluster(settings={**quiet, **mtls, **mistaken}, name="tls-source", listeners=listeners) as source,
-        Cluster(settings={**quiet, **mtls}, name="tls-target", listeners={"MTLS": "SSL"}) as target,
-    ):
-        source.create_topic(TOPIC, 2)
-        for right in (*SOURCE_RIGHTS, ("DescribeConfigs", "topic", TOPIC)):
-            grant(source, READER, *right)
-        for right in TARGET_RIGHTS:
-            grant(target, WRITER, *right)
-        stranger, expired = other.issue("stranger"), authority.issue("expired", since=long_ago)
-        yield Stage(directory, authority, reader, writer, stranger, expired, other, source, target)
-
-
-def settings_of(directory: Path, servers: str, lines: str) -> str:
-    file = directory / "client.properties"
-    file.write_text(f"bootstrap.servers={servers}\n{lines}")
-    return str(file)
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsClusters]:
+    with tls_clusters(tmp_path_factory.mktemp("stores")) as running:
+        yield running
 
 
 def connect(directory: Path, servers: str, lines: str) -> None:
-    """As `mirrormaker run` does before it starts Spark."""
+    """Connect as `mirrormaker run` does before it starts Spark."""
 
     async def once() -> None:
         endpoint = target_settings(
-            properties.read(settings_of(directory, servers, lines), "--producer.config")
+            properties.read(write_settings(directory, servers, lines), "--producer.config")
         ).endpoint
         client = Client(endpoint)
         try:
@@ -143,21 +46,24 @@ def connect(directory: Path, servers: str, lines: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12", "pem", "inline"])
-def test_every_kind_of_store_opens_a_connection(stage: Stage, tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_store_opens_a_connection(clusters: TlsClusters, tmp_path: Path, kind: str) -> None:
     lines = {
-        "jks": stage.jks, "pkcs12": stage.pkcs12, "pem": stage.pem(stage.reader), "inline": stage.inline(stage.writer),
-    }[kind]  # fmt: skip
+        "jks": clusters.jks,
+        "pkcs12": clusters.pkcs12,
+        "pem": clusters.pem(clusters.reader),
+        "inline": clusters.inline(clusters.writer),
+    }[kind]
     for listener in ("MTLS", "TLS12"):
-        connect(tmp_path, stage.source.address(listener), lines)
+        connect(tmp_path, clusters.source.address(listener), lines)
 
 
-def test_an_empty_identification_algorithm_switches_the_host_check_off(stage: Stage, tmp_path: Path) -> None:
-    lines = f"{stage.jks}ssl.endpoint.identification.algorithm=\n"
-    connect(tmp_path, stage.source.address("WRONG"), lines)
+def test_an_empty_identification_algorithm_switches_the_host_check_off(clusters: TlsClusters, tmp_path: Path) -> None:
+    lines = f"{clusters.jks}ssl.endpoint.identification.algorithm=\n"
+    connect(tmp_path, clusters.source.address("WRONG"), lines)
 
 
-Mistake = tuple[Callable[[Stage], str], Callable[[Stage], str], str]
-MTLS: Callable[[Stage], str] = lambda stage: stage.source.address("MTLS")  # noqa: E731
+Mistake = tuple[Callable[[TlsClusters], str], Callable[[TlsClusters], str], str]
+MTLS: Callable[[TlsClusters], str] = lambda clusters: clusters.source.address("MTLS")  # noqa: E731
 MISTAKES: dict[str, Mistake] = {
     "untrusted": (MTLS, lambda s: f"security.protocol=SSL\nssl.truststore.location={s.other.pem}\n",
                   "its certificate is not trusted"),
@@ -183,19 +89,19 @@ MISTAKES: dict[str, Mistake] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named_at_once(stage: Stage, tmp_path: Path, name: str) -> None:
+def test_a_mistake_is_named_at_once(clusters: TlsClusters, tmp_path: Path, name: str) -> None:
     servers, lines, words = MISTAKES[name]
     began = time.monotonic()
     with pytest.raises((MirrorError, ConnectionError)) as error:
-        connect(tmp_path, servers(stage), lines(stage))
+        connect(tmp_path, servers(clusters), lines(clusters))
     said = str(error.value)
     assert words in said
     assert time.monotonic() - began < 5
     assert not {STORE, KEY, "mistaken"} & set(said.split()), said
 
 
-def test_who_is_not_let_in_waits_before_the_next_attempt(stage: Stage, tmp_path: Path) -> None:
-    file = settings_of(tmp_path, stage.source.address("MTLS"), stage.pem(stage.stranger))
+def test_who_is_not_let_in_waits_before_the_next_attempt(clusters: TlsClusters, tmp_path: Path) -> None:
+    file = write_settings(tmp_path, clusters.source.address("MTLS"), clusters.pem(clusters.stranger))
     attempts = 0
 
     async def knock() -> None:
@@ -214,157 +120,20 @@ def test_who_is_not_let_in_waits_before_the_next_attempt(stage: Stage, tmp_path:
     assert 2 <= attempts <= 5
 
 
-# -- rights
-
-
-def begin(stage: Stage, directory: Path) -> list[str]:
-    """A mirror up to the moment at which it would start its streams: what it said on the way."""
-    consumer, producer = directory / "source.properties", directory / "target.properties"
-    consumer.write_text(f"bootstrap.servers={stage.source.address('MTLS')}\ngroup.id={GROUP}\n{stage.jks}")
-    producer.write_text(f"bootstrap.servers={stage.target.address('MTLS')}\n{stage.pkcs12}")
-    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
-    events: list[Event] = []
-
-    async def judge() -> Callable[[str], bool]:
-        return python_matcher(TOPIC)
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    async def run() -> None:
-        source = source_settings(properties.read(str(consumer), "--consumer.config"))
-        target = target_settings(properties.read(str(producer), "--producer.config"))
-        wiring = Wiring(
-            parse(line),
-            target,
-            Filter.of(TOPIC, None),
-            judge,
-            never,
-            ControlServer(),
-            directory / "spark.log",
-            events.append,
-        )
-        flow = Flow(0, source, wiring, None)
-        try:
-            await flow.connect()
-            running = asyncio.ensure_future(flow.run())
-            await asyncio.wait([running, asyncio.ensure_future(flow.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
-            flow.stop()
-            await running
-        finally:
-            flow.source.close()
-            flow.target.close()
-
-    asyncio.run(run())
-    return [event.text for event in events]
-
-
-def refusal(stage: Stage, directory: Path) -> str:
-    """Rights take a moment to get from the controller to the broker."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            begin(stage, directory)
-        except ClusterError as error:
-            return str(error)
-        assert time.monotonic() < deadline, "it may do all of it, it seems"
-
-
-def begin_within(stage: Stage, directory: Path, seconds: float = 10) -> list[str]:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return begin(stage, directory)
-        except ClusterError:
-            if time.monotonic() > deadline:
-                raise
-
-
-def without_the_topic(target: Cluster) -> None:
-    """What is there need not be created."""
-    from kafka import KafkaAdminClient
-
-    admin = KafkaAdminClient(bootstrap_servers=target.bootstrap)
-    try:
-        if TOPIC in admin.list_topics():
-            admin.delete_topics([TOPIC])
-        while TOPIC in admin.list_topics():
-            time.sleep(0.05)
-    finally:
-        admin.close()
-
-
-@pytest.mark.parametrize(
-    ("side", "right"),
-    [*(("source", right) for right in SOURCE_RIGHTS), *(("target", right) for right in TARGET_RIGHTS)],
-)
-def test_a_right_that_is_missing_is_named_with_the_command_that_grants_it(
-    stage: Stage, tmp_path: Path, side: str, right: tuple[str, str, str]
-) -> None:
-    cluster: Cluster = getattr(stage, side)
-    who, (operation, kind, name) = READER if side == "source" else WRITER, right
-    if operation == "Create":
-        without_the_topic(stage.target)
-    else:
-        begin_within(stage, tmp_path)
-    revoke(cluster, who, *right)
-    try:
-        said = refusal(stage, tmp_path)
-    finally:
-        grant(cluster, who, *right)
-    servers = cluster.address("MTLS")
-    assert f"{servers} does not give {who} the right to" in said
-    command = said.partition("this grants it: ")[2]
-    assert command.startswith(f"kafka-acls --bootstrap-server {servers} --add --allow-principal {who} --operation")
-    assert f"--operation {operation}" in command
-    assert command.endswith(f"--{kind} {name}")
-
-
-def test_the_command_grants_what_it_says(stage: Stage, tmp_path: Path) -> None:
-    revoke(stage.source, READER, *SOURCE_RIGHTS[1])
-    words = shlex.split(refusal(stage, tmp_path).partition("this grants it: ")[2])
-    words[words.index("--bootstrap-server") + 1] = stage.source.bootstrap  # where an administrator may come in
-    done = stage.source.run_tool("org.apache.kafka.tools.AclCommand", *words[1:])
-    assert done.returncode == 0, done.stdout + done.stderr
-    begin_within(stage, tmp_path)
-
-
-def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(stage: Stage, tmp_path: Path) -> None:
-    right = ("DescribeConfigs", "topic", TOPIC)
-    revoke(stage.source, READER, *right)
-    try:
-        deadline, said = time.monotonic() + 10, ""
-        while "is created with the target's own settings" not in said:
-            assert time.monotonic() < deadline, said
-            without_the_topic(stage.target)
-            said = "\n".join(begin_within(stage, tmp_path))
-    finally:
-        grant(stage.source, READER, *right)
-    assert f"{READER} the right to DescribeConfigs on topic {TOPIC}" in said
-
-
-def test_the_offset_checker_comes_in_the_same_way(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begin_within(stage, tmp_path)  # it commits where each partition begins
-    servers = stage.source.address("MTLS")
-    file = settings_of(tmp_path, servers, stage.jks)
-    assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
-    assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
-
-
 # -- the examples
 
 
-def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    stage.source.create_topic(producer.TOPIC)
+def test_what_the_tls_producer_writes_the_tls_consumer_reads(
+    clusters: TlsClusters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters.source.create_topic(producer.TOPIC)
     for right in (
         ("Write", "topic", producer.TOPIC),
         ("Read", "topic", producer.TOPIC),
         ("Read", "group", "my-group"),
     ):
-        grant(stage.source, WRITER, *right)
-    files = (stage.source.address("MTLS"), str(stage.authority.pem), str(stage.writer.pem))
+        grant(clusters.source, WRITER, *right)
+    files = (clusters.source.address("MTLS"), str(clusters.authority.pem), str(clusters.writer.pem))
     producer.main(*files)
     assert capsys.readouterr().out.count("sent message to topic:test-topic partition:0 offset:") == 100
     consumer.main(*files, idle_ms=5000)
@@ -374,10 +143,10 @@ def test_what_the_tls_producer_writes_the_tls_consumer_reads(stage: Stage, capsy
 # -- the whole way
 
 
-def secrets_of(stage: Stage) -> list[bytes]:
-    """Passwords and pieces of private keys, as they would show up in a text."""
+def secrets_of(clusters: TlsClusters) -> list[bytes]:
+    """Return the passwords, and parts of the private keys as a text would show them."""
     found = [STORE.encode(), KEY.encode()]
-    for identity in (stage.reader, stage.writer):
+    for identity in (clusters.reader, clusters.writer):
         der = identity.key.private_bytes(
             serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -386,7 +155,7 @@ def secrets_of(stage: Stage) -> list[bytes]:
 
 
 def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
-    """All that others may read of a running mirror: its words, Spark's log, events and settings, command lines."""
+    """Return everything of a running mirror that others may read: output, Spark's log and events, command lines."""
     files = [mirror.output, mirror.directory / "spark.log", *(file for file in events.rglob("*") if file.is_file())]
     found = {str(file): file.read_bytes() for file in files}
     found |= {f"command line of {pid}": line.encode() for pid, line in mirror.descendants().items()}
@@ -394,38 +163,38 @@ def shown(mirror: MirrorProcess, events: Path) -> dict[str, bytes]:
 
 
 def test_a_killed_mirror_between_tls_clusters_sends_each_record_once_and_shows_no_secret(
-    stage: Stage, tmp_path: Path
+    clusters: TlsClusters, tmp_path: Path
 ) -> None:
-    """With exactly the rights of docs/security.md, one of them missing for a while; JKS at the source, PKCS12 at the target."""
+    """Mirror with exactly the ACLs of docs/security.md; one of them is missing for a while."""
     topic = "killed"
-    stage.source.create_topic(topic, 2)
+    clusters.source.create_topic(topic, 2)
     for right in (("Read", "topic", topic), ("Read", "group", topic)):
-        grant(stage.source, READER, *right)
+        grant(clusters.source, READER, *right)
     for right in (("Write", "topic", topic), ("Read", "topic", topic), ("Create", "topic", topic)):
-        grant(stage.target, WRITER, *right)
-    write(stage.source, topic, 3000, 2, "lz4")
+        grant(clusters.target, WRITER, *right)
+    write(clusters.source, topic, 3000, 2, "lz4")
     events = tmp_path / "events"
     events.mkdir()
     conf = ("--spark.conf", "spark.eventLog.enabled=true", "--spark.conf", f"spark.eventLog.dir={events}")
     options = ("--whitelist", topic, "--num.streams", "2", "--progress.interval.ms", "300")
-    ends = (stage.source.address("MTLS"), stage.target.address("MTLS"))
-    files = {"group": topic, "consumer": stage.jks, "producer": stage.pkcs12}
-    writer = Writer(stage.source, topic, 2, 2000)
-    with MirrorProcess(tmp_path, *ends, *options, *conf, **files) as mirror:
+    addresses = (clusters.source.address("MTLS"), clusters.target.address("MTLS"))
+    files = {"group": topic, "consumer": clusters.jks, "producer": clusters.pkcs12}
+    writer = Writer(clusters.source, topic, 2, 2000)
+    with MirrorProcess(tmp_path, *addresses, *options, *conf, **files) as mirror:
         mirror.wait_for("lag", 60)
-        revoke(stage.target, WRITER, "Write", "topic", topic)
+        revoke(clusters.target, WRITER, "Write", "topic", topic)
         mirror.wait_for(f"does not give {WRITER} the right to Write on topic {topic}; this grants it: kafka-acls", 30)
-        grant(stage.target, WRITER, "Write", "topic", topic)
+        grant(clusters.target, WRITER, "Write", "topic", topic)
         seen = shown(mirror, events)
         family = mirror.descendants()
         mirror.kill()
         wait_until_gone(family)
     writer.stop()
-    with MirrorProcess(tmp_path, *ends, *options, "--exit.when.caught.up", **files) as last:
+    with MirrorProcess(tmp_path, *addresses, *options, "--exit.when.caught.up", **files) as last:
         assert last.wait() == 0, last.text
-    assert_same(stage.source, stage.target, topic, 3000 + writer.count)
+    assert_same(clusters.source, clusters.target, topic, 3000 + writer.count)
     assert any("events" in name for name in seen), "Spark has written no events"
     seen |= {"the second run": last.text.encode()}
     for name, data in seen.items():
-        for secret in secrets_of(stage):
+        for secret in secrets_of(clusters):
             assert secret not in data, f"{name} shows a secret"

@@ -1,1 +1,1 @@
-"""What tests, benches and fault cases share: mirrors as processes, records to write and to read back, secure clusters."""
+"""Helpers that tests, benchmarks and fault cases share: mirrors as processes, records to write and to read, secure clusters."""

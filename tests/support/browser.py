@@ -1,4 +1,4 @@
-"""Debian's Chromium, without a screen, driven over the WebDriver protocol: that is plain HTTP, so it needs no library."""
+"""Debian's Chromium without a screen, controlled over the WebDriver protocol, which is plain HTTP and needs no library."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mirrormaker.embedded import child_processes
 
 MISSING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
 class Browser:
-    """One window; whatever is asked of it raises with what Chromium says about it."""
+    """One window. A request that fails raises an AssertionError with Chromium's message."""
 
     def __init__(self, directory: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
         self._size, self._dark = (width, height), dark
@@ -35,10 +34,10 @@ class Browser:
         with log.open("wb") as output:
             self._process = child_processes.spawn(["chromedriver", "--port=0"], stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + 30
-        while not (found := re.search(r"successfully on port (\d+)", log.read_text())):
+        while not (match := re.search(r"successfully on port (\d+)", log.read_text())):
             assert time.monotonic() < deadline, f"chromedriver did not start:\n{log.read_text()}"
             time.sleep(0.05)
-        self._url = f"http://127.0.0.1:{found[1]}/session"
+        self._url = f"http://127.0.0.1:{match[1]}/session"
         arguments = [
             "--headless=new",
             "--disable-gpu",
@@ -52,56 +51,61 @@ class Browser:
         answer = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/{answer['sessionId']}"
         self.resize(*self._size)
-        self.look_dark(self._dark)
+        self.use_dark_mode(self._dark)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._ask("DELETE", "")
         finally:
             child_processes.end(self._process, signal.SIGTERM)
 
     def open(self, url: str) -> None:
+        """Load a page."""
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str, *args: Any) -> Any:
-        """What a script returns; of a promise, what it comes to."""
+        """Return the result of a script; if that is a promise, wait for its value."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(args)})
 
     def text(self, selector: str) -> str:
+        """Return the text of an element, or "" if there is none."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
     def click(self, selector: str) -> None:
+        """Click on an element."""
         self._ask("POST", f"/element/{self._find(selector)}/click", {})
 
     def type(self, selector: str, text: str) -> None:
+        """Replace the text of an input element."""
         element = self._find(selector)
         self._ask("POST", f"/element/{element}/clear", {})
         self._ask("POST", f"/element/{element}/value", {"text": text})
 
     def wait_for(self, script: str, *args: Any, within: float = 20) -> Any:
-        """Until a script returns something that counts as true."""
+        """Wait until a script returns a true value, and return it."""
         deadline = time.monotonic() + within
-        while not (found := self.run(script, *args)):
-            assert time.monotonic() < deadline, f"it did not come to that: {script}\n{self.text('body')}"
+        while not (result := self.run(script, *args)):
+            assert time.monotonic() < deadline, f"the script returns no true value: {script}\n{self.text('body')}"
             time.sleep(0.1)
-        return found
+        return result
 
-    def complaints(self) -> list[str]:
-        """What the page has written to its console, above all violations of its own policy."""
+    def console_messages(self) -> list[str]:
+        """Return the messages in the page's console, such as violations of its content security policy."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
 
     def resize(self, width: int, height: int) -> None:
+        """Change the size of the window."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._cdp("Emulation.setDeviceMetricsOverride", metrics)
 
-    def look_dark(self, dark: bool) -> None:
+    def use_dark_mode(self, dark: bool) -> None:
+        """Make pages see the reader's preference for dark or light colours."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._cdp("Emulation.setEmulatedMedia", {"features": features})
 
     def screenshot(self, path: Path) -> None:
+        """Save the window as a PNG file."""
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
 
     def _find(self, selector: str) -> str:
@@ -114,7 +118,7 @@ class Browser:
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"{self._url}{self._session}{path}", data, method=method)
         try:
-            with _DIRECTLY.open(request, timeout=60) as answer:
+            with _OPENER.open(request, timeout=60) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             with error:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 
-from mirrormaker.embedded import child_processes
+from mirrormaker.embedded import Cluster, child_processes
 from mirrormaker.embedded.process_tree import command, parents
 
 
-def wait_until_gone(processes: dict[int, str], within: float = 5) -> None:
-    """A process id may come back as another process: only the same command line counts."""
+def still_running(processes: Mapping[int, str]) -> list[int]:
+    """Return the ids that still belong to the same processes: the system uses ids again, so command lines must match."""
+    return [pid for pid, text in processes.items() if text and command(pid) == text]
+
+
+def wait_until_gone(processes: Mapping[int, str], within: float = 5) -> None:
+    """Wait until all these processes have ended: process id -> command line."""
     deadline = time.monotonic() + within
-    while left := [text for pid, text in processes.items() if text and command(pid) == text]:
-        assert time.monotonic() < deadline, f"left behind: {left}"
+    while left := still_running(processes):
+        assert time.monotonic() < deadline, f"processes are left: {[processes[pid] for pid in left]}"
         time.sleep(0.1)
 
 
+def send_signal(processes: Mapping[int, str], number: signal.Signals) -> None:
+    """Send a signal to those of these processes that still run."""
+    for pid in still_running(processes):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 class MirrorProcess:
-    """Started on entry; whatever is left of it is killed on exit."""
+    """A mirror. It is started on entry, and killed on exit if it still runs."""
 
     def __init__(
         self, directory: Path, source: str, target: str, *options: str, group: str = "mirror", consumer: str = "",
         producer: str = "",
     ) -> None:  # fmt: skip
+        """`consumer` and `producer` are further lines of the two property files."""
         self.directory = directory
         self.source_file, self.target_file = directory / "source.properties", directory / "target.properties"
         self.source_file.write_text(f"bootstrap.servers={source}\ngroup.id={group}\n{consumer}")
@@ -40,6 +53,7 @@ class MirrorProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> MirrorProcess:
+        """Start the process, without waiting for anything."""
         command = [sys.executable, "-m", "mirrormaker.cli", "run"]
         command += ["--consumer.config", str(self.source_file), "--producer.config", str(self.target_file)]
         command += ["--log.file", str(self.directory / "spark.log"), *self.options]
@@ -50,57 +64,95 @@ class MirrorProcess:
 
     @property
     def text(self) -> str:
+        """Everything that the mirror has printed."""
         return self.output.read_text()
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the process was started and has ended."""
+        return self.process is not None and self.process.poll() is not None
+
     def wait_for(self, words: str, timeout: float = 60) -> None:
+        """Wait until the mirror has printed these words."""
         deadline = time.monotonic() + timeout
         while words not in self.text:
-            if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
-                raise AssertionError(f"{words!r} did not come:\n{self.text}")
+            if time.monotonic() > deadline or self.has_ended:
+                raise AssertionError(f"the mirror has not printed {words!r}:\n{self.text}")
             time.sleep(0.05)
 
-    def wait_until(self, holds: Callable[[], bool], timeout: float = 60) -> None:
-        """Until something is so; what cannot be asked for now is asked again."""
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
+        """Wait until the condition holds. A condition that raises does not hold yet."""
         deadline = time.monotonic() + timeout
         while True:
             with contextlib.suppress(Exception):
-                if holds():
+                if condition():
                     return
-            if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
-                raise AssertionError(f"it did not come to that:\n{self.text}")
+            if time.monotonic() > deadline or self.has_ended:
+                raise AssertionError(f"the condition does not hold:\n{self.text}")
             time.sleep(0.1)
 
     def wait(self, timeout: float = 120) -> int:
-        """Its exit code."""
+        """Wait for the end and return the exit code."""
         assert self.process is not None
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {timeout} s:\n{self.text}") from None
+            raise AssertionError(f"the mirror still runs after {timeout} s:\n{self.text}") from None
 
-    def stop(self, which: signal.Signals = signal.SIGTERM, timeout: float = 20) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 20) -> int:
+        """Ask the mirror to stop and return its exit code."""
         assert self.process is not None
-        self.process.send_signal(which)
+        self.process.send_signal(number)
         return self.wait(timeout)
 
     def kill(self) -> None:
+        """Kill the mirror, but not the processes that it has started."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
-    def descendants(self) -> dict[int, str]:
-        """Every process that it has started, directly or not: pid and command line."""
+    def freeze(self, seconds: float) -> None:
+        """Freeze the mirror and all its descendants, and return when they run again."""
         assert self.process is not None
-        family, found = parents(), {self.process.pid}
-        while new := {pid for pid, parent in family.items() if parent in found} - found:
-            found |= new
-        return {pid: command(pid) for pid in found - {self.process.pid}}
+        pids = " ".join(map(str, [self.process.pid, *self.descendants()]))
+        # A shell in a session of its own continues them even if this process is killed meanwhile.
+        script = f"kill -STOP {pids}; sleep {seconds}; kill -CONT {pids}"
+        subprocess.run(["/bin/sh", "-c", script], check=False, start_new_session=True)
+
+    def descendants(self) -> dict[int, str]:
+        """Return every process that the mirror has started, directly or not: process id -> command line."""
+        assert self.process is not None
+        parent_of, family = parents(), {self.process.pid}
+        while new := {pid for pid, parent in parent_of.items() if parent in family} - family:
+            family |= new
+        return {pid: command(pid) for pid in family - {self.process.pid}}
+
+    def python_workers(self) -> list[int]:
+        """Return the streams' Python workers: forks of the daemon that Spark's JVM starts."""
+        family, parent_of = self.descendants(), parents()
+        daemons = {pid for pid, text in family.items() if "mirrormaker.worker.daemon" in text}
+        return sorted(pid for pid in daemons if parent_of.get(pid) in daemons)
+
+    def jvm(self) -> int:
+        """Return Spark's JVM."""
+        return next(pid for pid, text in self.descendants().items() if re.match(r"\S*java\s", text))
 
     def __enter__(self) -> MirrorProcess:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process is not None and self.process.poll() is None:
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and not self.has_ended:
             self.kill()
+
+
+def run_once(
+    directory: Path, source: Cluster, target: Cluster, *options: str, group: str, consumer: str = "", producer: str = ""
+) -> MirrorProcess:
+    """Run a mirror until it has caught up, and return the ended process."""
+    options = (*options, "--exit.when.caught.up")
+    mirror = MirrorProcess(
+        directory, source.bootstrap, target.bootstrap, *options, group=group, consumer=consumer, producer=producer
+    )
+    with mirror:
+        mirror.wait()
+    return mirror

@@ -1,4 +1,4 @@
-"""The groups whose tables were recorded from the original, built again on a real cluster."""
+"""Consumer groups as they were when the original offset checker was recorded, made again on a real cluster."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ _IN_KAFKA = {
     "pygroup-09": {("py-none", 0): 10, ("py-none", 1): 0},
     "pygroup-010": {("py-none", 0): 10, ("py-none", 1): 0},
 }
-# What consumers leave behind in ZooKeeper, and the threads of those that still run.
+# Paths of owners in ZooKeeper: those of consumers that have left, and those of consumers that still run.
 _OWNED_ONCE = ("zkgroup/owners/othertopic", "zkgroup/owners/testtopic", "kstore/owners/testtopic")
 _OWNED = ("livegroup/owners/testtopic/0", "livegroup/owners/testtopic/1")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the original was asked, and what it wrote to stdout."""
+    """One run of the original: its arguments, without ZooKeeper's address, and its stdout."""
 
     args: tuple[str, ...]
     output: str
 
 
 def recorded(version: str, case: str) -> Recorded:
-    """One recorded run; the address of its ZooKeeper is left out."""
+    """Return one recorded run of this Kafka version."""
     head, output = (GOLDEN / version / f"coc-{case}.txt").read_text().split("# ---- stdout\n")
-    words = shlex.split(head.splitlines()[1])[2:]
-    assert words[0] == "--zookeeper"
-    return Recorded(tuple(words[2:]), output)
+    args = shlex.split(head.splitlines()[1])[2:]
+    assert args[0] == "--zookeeper"
+    return Recorded(tuple(args[2:]), output)
 
 
 def without_ports(text: str) -> str:
-    """The recorded brokers had other ids and ports."""
+    """Replace the ids and ports of brokers, which differ from the recorded ones."""
     return re.sub(r"(?m)^\d+ -> 127\.0\.0\.1:\d+$", "ID -> 127.0.0.1:PORT", text)
 
 
 def build(cluster: Cluster) -> None:
-    """Topics come by being written to: the cluster must create them, with two partitions."""
+    """Make all groups and their topics. The cluster must create topics by itself, with two partitions."""
     client = _client(cluster)
     producer = KafkaProducer(enable_idempotence=False, **client)
     for (topic, partition), records in _LOGS.items():
@@ -74,7 +74,7 @@ def build(cluster: Cluster) -> None:
 
 
 def commit(cluster: Cluster, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    """Keep offsets in Kafka, without being a member."""
+    """Commit offsets to Kafka, without being a member of the group."""
     consumer = KafkaConsumer(group_id=group, enable_auto_commit=False, **_client(cluster))
     consumer.assign([TopicPartition(*key) for key in offsets])
     consumer.commit({TopicPartition(*key): OffsetAndMetadata(offset, "", -1) for key, offset in offsets.items()})
@@ -82,9 +82,9 @@ def commit(cluster: Cluster, group: str, offsets: dict[tuple[str, int], int]) ->
 
 
 def _client(cluster: Cluster) -> dict[str, Any]:
-    """kafka-python must be told the version of brokers that cannot be asked for it."""
-    told = {"0.8.2.2": (0, 8, 2), "0.9.0.1": (0, 9)}.get(cluster.version)
-    return {"bootstrap_servers": cluster.bootstrap, **({"api_version": told} if told else {})}
+    """Return the options of a kafka-python client; brokers before 0.10 do not tell it their version."""
+    version = {"0.8.2.2": (0, 8, 2), "0.9.0.1": (0, 9)}.get(cluster.version)
+    return {"bootstrap_servers": cluster.bootstrap, **({"api_version": version} if version else {})}
 
 
 def _own(address: str) -> None:

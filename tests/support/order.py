@@ -18,6 +18,7 @@ LONGEST = (
     "tests/compat/test_old_brokers.py",
     "tests/integration/test_records_lane.py",
     "tests/integration/test_tls.py",
+    "tests/integration/test_acls.py",
     "tests/integration/test_sasl.py",
     "tests/integration/test_kerberos.py",
     "tests/integration/test_status_page.py",

@@ -1,4 +1,4 @@
-"""A stage for the tests of cursors: a stream whose target broker is played by the test."""
+"""A stream whose target brokers are simulated by the test, for the tests of cursors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TASK = StreamTask(
 
 
 def batches(*counts: int, offset: int = 100) -> list[Batches | memoryview]:
-    """What a fetch brings."""
+    """Return batches with these numbers of records, as a fetch brings them."""
     data = bytearray()
     for count in counts:
         data += write_batch([Record(NOW, None, b"value")] * count, base_offset=offset).data
@@ -58,7 +58,7 @@ def batches(*counts: int, offset: int = 100) -> list[Batches | memoryview]:
 
 
 class Wire:
-    """A connection to one target broker: keeps what was sent until the test answers it."""
+    """A connection to one target broker. It keeps requests until the test answers them."""
 
     def __init__(self) -> None:
         self.is_open = self.can_write = True
@@ -67,13 +67,16 @@ class Wire:
         self.waiting: list[tuple[Batch, Answered]] = []
 
     def send(self, key: int, version: int, flexible: bool, parts: list[Part], answered: Answered) -> None:
+        """Keep a Produce request of one batch."""
         (batch,) = (part for part in parts if isinstance(part, memoryview))
         self.waiting.append((Batch(batch), answered))
 
     def close(self, *, abort: bool = False) -> None:
+        """Close the connection."""
         self.is_open = False
 
     def answer(self, error: int = 0, base_offset: int = -1) -> Batch:
+        """Answer the oldest request and return its batch."""
         batch, answered = self.waiting.pop(0)
         body = encode_produce_answer(
             VERSION, ProduceAnswer([("t", bytes(16), [Appended("", 0, error, base_offset, None)])], [], None, [])
@@ -82,16 +85,17 @@ class Wire:
         return batch
 
     def numbers(self) -> list[int]:
+        """Return the base sequence numbers of the batches that wait for an answer."""
         return [batch.base_sequence for batch, _ in self.waiting]
 
 
 class Stage:
-    """A stream whose target is played by the test: which broker leads, what it answers, what its log shows."""
+    """A stream, and the target that the test simulates: its leader, its answers and its log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stream = Stream(TASK, 0, 0)
         self.wires = {1: Wire(), 2: Wire()}
-        self.log: list[LoggedBatch] = []  # what reading the target's log shows of us
+        self.log: list[LoggedBatch] = []  # our batches in the target's log
         self.reads = 0
         self.stream.target.brokers = {1: ("a", 1), 2: ("b", 1)}
         self.lead(1)
@@ -119,27 +123,31 @@ class Stage:
         monkeypatch.setattr(resume_module, "read_last", read_last)
 
     def lead(self, node: int, topic_id: bytes = bytes(16)) -> None:
+        """Make a broker the leader of the partition."""
         self.stream.target.topics = {"t": Topic("t", topic_id, False, {0: Partition(node, 0, 1)})}
 
     def take(self, position: Position = START, *, clean: bool = True) -> Cursor:
+        """Start a cursor at a position."""
         cursor = Cursor(self.stream, position, clean=clean)
         self.stream.cursors[position.key] = cursor
         self.run = asyncio.create_task(cursor.run())
         return cursor
 
     def fetched(self, cursor: Cursor, found: list[Batches | memoryview]) -> None:
+        """Give a cursor the batches of one fetch."""
         frame = Frame(self.stream.buffer, 1)
         cursor.accept(found, [], frame)
         frame.drop(0)
 
 
 async def settle() -> None:
-    """Until everyone has done what can be done without us."""
+    """Let all other tasks run until they wait for something."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds."""
     while not condition():
         await asyncio.sleep(0.005)
 

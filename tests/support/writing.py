@@ -1,4 +1,4 @@
-"""Writing to a topic directly, by the million: whole batches through our own wire client, under any producer's name."""
+"""Write whole record batches through our own wire client: fast, and with any producer id."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.settings.addresses import addresses
 from mirrormaker.wire.client.cluster import Cluster as Client
-from mirrormaker.wire.client.cluster import Endpoint
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from mirrormaker.wire.protocol import produce
 from mirrormaker.wire.records.arrow import HEADERS, from_columns
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.columns import Records, pack
+from tests.support.wire_clients import wire_client
 
-NOBODY = -1
-AN_HOUR_AGO = int(time.time() - 3600) * 1000  # older records would be deleted at once
+NO_PRODUCER = -1
+AN_HOUR_AGO = int(time.time() - 3600) * 1000  # a timestamp that retention does not delete
 _PER_BATCH = 2000
 
 
 class Row(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -35,61 +34,61 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def rows(given: Sequence[Row]) -> Records:
-    """As the wire client packs them."""
-    headers = [[{"key": k, "value": v} for k, v in row.headers] for row in given]
+def rows(records: Sequence[Row]) -> Records:
+    """Return records as columns, ready to be packed into record batches."""
+    headers = [[{"key": k, "value": v} for k, v in row.headers] for row in records]
     return from_columns(
-        pa.array(range(len(given)), pa.int64()),
-        pa.array([row.timestamp for row in given], pa.int64()),
-        pa.array([row.key for row in given], pa.binary()),
-        pa.array([row.value for row in given], pa.binary()),
+        pa.array(range(len(records)), pa.int64()),
+        pa.array([row.timestamp for row in records], pa.int64()),
+        pa.array([row.key for row in records], pa.binary()),
+        pa.array([row.value for row in records], pa.binary()),
         pa.array(headers, HEADERS),
     )
 
 
 def many(count: int, first: int = 0, size: int = 60) -> Records:
-    """Records with keys and values of their own, quickly made."""
+    """Return numbered records with keys and random values of `size` bytes, made quickly."""
     numbers = np.arange(first, first + count)
     keys = pa.array([b"key-%d" % (n % 1000) for n in numbers.tolist()], pa.binary())
     body = np.random.default_rng(first).integers(0, 256, count * size, dtype=np.uint8)
-    edges = np.arange(0, (count + 1) * size, size, dtype=np.int32)
-    values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(body)])
-    stamps = pa.array(AN_HOUR_AGO + numbers // 7)
-    return from_columns(pa.array(np.arange(count)), stamps, keys, values)
+    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(body)])
+    timestamps = pa.array(AN_HOUR_AGO + numbers // 7)
+    return from_columns(pa.array(np.arange(count)), timestamps, keys, values)
 
 
 def write(
     cluster: Cluster,
     topic: str,
     parts: Mapping[int, Sequence[Records]],
-    producer: int = NOBODY,
+    producer: int = NO_PRODUCER,
     batch: int = _PER_BATCH,
 ) -> None:
-    """To each partition its records, one piece after the other; `producer` is whose name they are written under."""
+    """Write each partition's records, one sequence of columns after the other, under this producer id."""
     asyncio.run(_write(cluster.bootstrap, topic, parts, producer, batch))
 
 
 async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Records]], producer: int, size: int) -> None:
-    client = Client(Endpoint(addresses(bootstrap, "test", "bootstrap.servers")))
+    client = wire_client(bootstrap)
     try:
-        await _ready(client, topic)
+        await _wait_for_leaders(client, topic)
         (node,) = {partition.leader for partition in client.topics[topic].partitions.values()}
         connection = await client.connection(node, "produce")
         version = produce.version_for(connection)
-        waiting = []
+        answers = []
         for partition, pieces in parts.items():
-            at = 0
+            sequence = 0
             for records in pieces:
                 bounds = [*range(0, len(records), size), len(records)]
                 for start, stop in pairwise(bounds):
                     (data,) = pack(records[start:stop], [0, stop - start])
-                    made = Batch(data)
-                    made.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else at)
-                    at += stop - start
-                    topics = [(topic, client.topics[topic].id, [(partition, made.data)])]
+                    batch = Batch(data)
+                    batch.stamp(producer, -1 if producer < 0 else 0, -1 if producer < 0 else sequence)
+                    sequence += stop - start
+                    topics = [(topic, client.topics[topic].id, [(partition, batch.data)])]
                     body = produce.encode_request(version, topics, acks=-1, timeout_ms=30_000)
-                    waiting.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
-        for answer in waiting:
+                    answers.append(connection.request(produce.API_KEY, version, produce.is_flexible(version), body))
+        for answer in answers:
             for appended in produce.decode_response(version, await answer):
                 assert appended.error == 0, appended
     finally:
@@ -97,8 +96,8 @@ async def _write(bootstrap: str, topic: str, parts: Mapping[int, Sequence[Record
         await asyncio.sleep(0)
 
 
-async def _ready(client: Client, topic: str) -> None:
-    """A new topic has leaders a moment before they know of it."""
+async def _wait_for_leaders(client: Client, topic: str) -> None:
+    """Wait until every partition's leader answers; metadata name the leaders of a new topic a moment earlier."""
     while True:
         await client.refresh([topic])
         found = await list_offsets(

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine, for the demo, the tests and the bench."""
+"""Real Kafka and Spark clusters on this machine, for the demo, the tests, the benchmarks and the fault cases."""
 
 from mirrormaker.embedded.broker import Broker
 from mirrormaker.embedded.downloads import jars

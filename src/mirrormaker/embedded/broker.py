@@ -1,4 +1,4 @@
-"""One broker: the same port and the same data from start to start."""
+"""One broker of an embedded cluster. It keeps its port and its data when it is started again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mirrormaker.embedded import metadata
 from mirrormaker.embedded.releases import Version
 from mirrormaker.embedded.server_process import Server
 
+# Seconds for a broker to answer. It takes four on idle cores; a killed broker first waits for its old session to expire.
 _START = 60.0
-"""Seconds for a broker to answer. Four on idle cores; a killed one first waits for its old session to run out."""
 
-# 0.8 names no brokers before the first topic, but it logs this.
+# Brokers of 0.8 list no brokers in their metadata before the first topic exists, but they log this line.
 _STARTED = " started (kafka.server.KafkaServer"
 
-# What a broker says before it ends because ZooKeeper still holds its killed predecessor's session.
-_PREDECESSOR = ("NodeExists", "already registered")
+# A broker logs one of these before it exits because ZooKeeper still holds the session of its killed predecessor.
+_OLD_SESSION = ("NodeExists", "already registered")
 
 
 class Broker(Server):
@@ -29,16 +29,16 @@ class Broker(Server):
         self._version = version
 
     def start(self) -> None:
-        """Start (again) and wait until the broker is part of the cluster."""
+        """Start the broker (again) and wait until it is part of the cluster."""
         self.launch()
         self.join({self.id})
 
     def join(self, brokers: set[int]) -> None:
-        """Wait until the broker counts these brokers as part of the cluster."""
+        """Wait until the broker lists these brokers as part of the cluster."""
         self.wait_until(lambda: self.knows(brokers), _START)
 
     def knows(self, brokers: set[int]) -> bool:
-        """Whether the broker answers and counts these brokers in."""
+        """Return True if the broker answers and lists these brokers."""
         answer = metadata.ask(self.port)
         if answer is None:
             return False
@@ -46,8 +46,8 @@ class Broker(Server):
             return _STARTED in self.logged()
         return brokers <= answer.brokers
 
-    def _died(self) -> None:
-        if any(words in self.logged() for words in _PREDECESSOR):
+    def _ended_at_start(self) -> None:
+        if any(text in self.logged() for text in _OLD_SESSION):
             self.launch()
         else:
-            super()._died()
+            super()._ended_at_start()

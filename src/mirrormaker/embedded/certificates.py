@@ -1,4 +1,4 @@
-"""Certificates and stores for brokers and clients of this machine, made when they are needed."""
+"""Certificates, key stores and trust stores for brokers and clients on this machine, made when they are needed."""
 
 from __future__ import annotations
 
@@ -24,32 +24,31 @@ _VALID = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Identity:
-    """A key and its certificate, in a PEM file; other formats are made beside it."""
+    """A private key and its certificate. They are in a PEM file; other formats are written beside it."""
 
-    pem: Path  # key, certificate, and the authority's
+    pem: Path  # the key, its certificate and the certificate of the authority
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
     issuer: x509.Certificate
 
     def pkcs12(self, password: str) -> Path:
-        file = self.pem.with_suffix(".p12")
-        name, hidden = self.pem.stem.encode(), serialization.BestAvailableEncryption(password.encode())
-        return _private(
-            file, pkcs12.serialize_key_and_certificates(name, self.key, self.certificate, [self.issuer], hidden)
-        )
+        """Write a PKCS12 key store and return its path."""
+        name, encryption = self.pem.stem.encode(), serialization.BestAvailableEncryption(password.encode())
+        data = pkcs12.serialize_key_and_certificates(name, self.key, self.certificate, [self.issuer], encryption)
+        return _write_private(self.pem.with_suffix(".p12"), data)
 
     def jks(self, password: str, key_password: str) -> Path:
-        """Java's old format, made by keytool."""
+        """Write a JKS key store with keytool and return its path."""
         file = self.pem.with_suffix(".jks")
         file.unlink(missing_ok=True)
-        given = ["-srckeystore", str(self.pkcs12(password)), "-srcstorepass", password, "-srcalias", self.pem.stem]
-        wanted = ["-destkeystore", str(file), "-deststoretype", "JKS", "-deststorepass", password]
-        keytool("-importkeystore", *given, *wanted, "-destkeypass", key_password)
+        source = ["-srckeystore", str(self.pkcs12(password)), "-srcstorepass", password, "-srcalias", self.pem.stem]
+        target = ["-destkeystore", str(file), "-deststoretype", "JKS", "-deststorepass", password]
+        keytool("-importkeystore", *source, *target, "-destkeypass", key_password)
         return file
 
 
 class Authority:
-    """Signs for one test or bench; its certificate is what the others trust."""
+    """A certificate authority. Clients and brokers trust its certificate."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self.directory = directory
@@ -63,35 +62,35 @@ class Authority:
     def issue(
         self, name: str, *, host: str = "localhost", since: datetime | None = None, organisation: str = "test"
     ) -> Identity:
-        """For a broker at this host, or for a client: CN=name,O=organisation. Certificates are valid for 30 days."""
+        """Issue a certificate for a broker at this host or for a client: CN=name,O=organisation, valid for 30 days."""
         key = ec.generate_private_key(ec.SECP256R1())
-        named = x509.Name(
+        subject = x509.Name(
             [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation), x509.NameAttribute(NameOID.COMMON_NAME, name)]
         )
         try:
-            known_as: x509.GeneralName = x509.IPAddress(ip_address(host))
+            alternative: x509.GeneralName = x509.IPAddress(ip_address(host))
         except ValueError:
-            known_as = x509.DNSName(host)
-        builder = _builder(named, self._name, key, since).add_extension(
-            x509.SubjectAlternativeName([known_as]), critical=False
+            alternative = x509.DNSName(host)
+        builder = _builder(subject, self._name, key, since).add_extension(
+            x509.SubjectAlternativeName([alternative]), critical=False
         )
         certificate = builder.sign(self._key, hashes.SHA256())
-        plain = key.private_bytes(
+        key_pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        file = _private(self.directory / f"{name}.pem", plain + _pem(certificate) + _pem(self.certificate))
+        file = _write_private(self.directory / f"{name}.pem", key_pem + _pem(certificate) + _pem(self.certificate))
         return Identity(file, key, certificate, self.certificate)
 
     def truststore(self, password: str, kind: str = "JKS") -> Path:
-        """The authority's certificate in a store made by keytool; PKCS12 under the same name, as keytool makes it today."""
+        """Write a trust store with keytool and return its path. Its name ends in .jks also if `kind` is PKCS12."""
         file = self.pem.with_suffix(f".{kind.lower()}.jks")
         file.unlink(missing_ok=True)
-        where = ["-keystore", str(file), "-storetype", kind, "-storepass", password]
-        keytool("-importcert", "-noprompt", "-alias", "authority", "-file", str(self.pem), *where)
+        store = ["-keystore", str(file), "-storetype", kind, "-storepass", password]
+        keytool("-importcert", "-noprompt", "-alias", "authority", "-file", str(self.pem), *store)
         return file
 
     def listener(self, name: str, identity: Identity, *, client_auth: str = "required") -> dict[str, str]:
-        """A broker's settings for a TLS listener."""
+        """Return a broker's settings for a TLS listener."""
         prefix = f"listener.name.{name.lower()}.ssl"
         return {
             f"{prefix}.client.auth": client_auth,
@@ -103,14 +102,14 @@ class Authority:
 
 
 def keytool(*args: str) -> None:
-    """Java's own tool for key stores, from the same place as java."""
+    """Run Java's keytool from the directory of `java`, or from the PATH."""
     beside = Path(java()).with_name("keytool")
     tool = str(beside) if beside.exists() else shutil.which("keytool")
     if tool is None:
-        raise EmbeddedError(f"there is no keytool beside {java()}")
+        raise EmbeddedError(f"keytool was not found beside {java()} or on the PATH: install a Java that has it")
     done = subprocess.run([tool, *args], capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise EmbeddedError(f"keytool {args[0]}: {done.stdout}{done.stderr}")
+        raise EmbeddedError(f"keytool {args[0]} failed with exit code {done.returncode}: {done.stdout}{done.stderr}")
 
 
 def _builder(
@@ -132,7 +131,8 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _private(file: Path, data: bytes) -> Path:
+def _write_private(file: Path, data: bytes) -> Path:
+    """Write a file that only this user can read."""
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as private:
         private.write(data)
     return file

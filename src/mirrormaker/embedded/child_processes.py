@@ -1,4 +1,7 @@
-"""Processes and directories that never outlive this one, not even if it is killed."""
+"""Child processes and temporary directories that end with this process, even if it is killed.
+
+A small process of its own, the reaper, learns of each of them through a pipe and clears up when the pipe closes.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from typing import IO, Any
 from mirrormaker.embedded import reaper
 
 _lock = threading.Lock()
-_keeper: subprocess.Popen[bytes] | None = None
+_reaper: subprocess.Popen[bytes] | None = None
 
-# Holds the process back until the keeper knows its id: an owner that dies in between closes the pipe, `read` fails
-# and nothing is started. (By /dev/fd, since dash takes no more than one digit behind <&.)
-_HELD_BACK = ["/bin/sh", "-c", 'read go <"/dev/fd/$0" && exec "$@"']
+# The command waits until the reaper knows its process id. If this process dies in between, the pipe closes, `read`
+# fails and the command is not started. The pipe is named by /dev/fd because dash accepts only one digit after <&.
+_WAIT_FOR_GO = ["/bin/sh", "-c", 'read go <"/dev/fd/$0" && exec "$@"']
 
 Stream = int | IO[Any] | None
 
@@ -37,11 +40,11 @@ def spawn(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own that is killed when this process is gone."""
-    gate, go = os.pipe()
+    """Start a process in a session of its own. It is killed when this process ends."""
+    gate, go = os.pipe()  # the command reads from `gate` before it starts
     try:
         process = subprocess.Popen(
-            [*_HELD_BACK, str(gate), *command],
+            [*_WAIT_FOR_GO, str(gate), *command],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -50,7 +53,7 @@ def spawn(
             start_new_session=True,
             pass_fds=(gate,),
         )
-        _tell({"process": [process.pid, reaper.start_time(process.pid)]})
+        _notify({"process": [process.pid, reaper.start_time(process.pid)]})
         os.write(go, b"go\n")
     finally:
         os.close(gate)
@@ -59,73 +62,74 @@ def spawn(
 
 
 def send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a process and its children, if it still runs."""
+    """Send a signal to a process and its children, if it still runs."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
 
 
 def end(process: subprocess.Popen[bytes], number: signal.Signals, patience: float = 10) -> None:
-    """Signal a process, kill it if it is not gone in `patience` seconds, and reap it."""
+    """Send a signal to a process, kill it if it has not ended after `patience` seconds, and reap it."""
     send(process, number)
-    send(process, signal.SIGCONT)  # a paused process takes nothing but a kill
+    send(process, signal.SIGCONT)  # a stopped process handles no other signal but SIGKILL
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
         send(process, signal.SIGKILL)
         process.wait()
-    _tell({"process": [process.pid, ""], "forget": True})
+    _notify({"process": [process.pid, ""], "forget": True})
 
 
 def new_directory(name: str) -> Path:
-    """A temporary directory that goes when this process does."""
+    """Make a temporary directory. It is removed when this process ends."""
     directory = tempfile.mkdtemp(prefix=f"mirrormaker-{name}-")
-    _tell({"directory": directory})
+    _notify({"directory": directory})
     return Path(directory)
 
 
 def remove_directory(directory: Path) -> None:
     """Remove a directory made by `new_directory`."""
     shutil.rmtree(directory, ignore_errors=True)
-    _tell({"directory": str(directory), "forget": True})
+    _notify({"directory": str(directory), "forget": True})
 
 
-def _tell(note: dict[str, object]) -> None:
-    global _keeper
+def _notify(note: dict[str, object]) -> None:
+    """Send one line to the reaper; start it first if it does not run yet."""
+    global _reaper
     with _lock:
-        if _keeper is None:
-            _keeper = subprocess.Popen(
+        if _reaper is None:
+            _reaper = subprocess.Popen(
                 [sys.executable, "-I", "-S", reaper.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                bufsize=0,  # a line is one write, and a fork has nothing half written to repeat
+                bufsize=0,  # each line is one write, and a fork inherits no half-written line
                 start_new_session=True,
             )
-        assert _keeper.stdin is not None
-        _keeper.stdin.write(json.dumps(note).encode() + b"\n")
+        assert _reaper.stdin is not None
+        _reaper.stdin.write(json.dumps(note).encode() + b"\n")
 
 
-def _release() -> None:
-    """Let the keeper clear up what is left, and see it off."""
-    if _keeper is not None:
-        assert _keeper.stdin is not None
-        _keeper.stdin.close()
-        _keeper.wait()
+def _close_reaper() -> None:
+    """Close the pipe, so that the reaper clears up the rest, and wait for its end."""
+    if _reaper is not None:
+        assert _reaper.stdin is not None
+        _reaper.stdin.close()
+        _reaper.wait()
 
 
-def _disown() -> None:
-    """Let go of the keeper in a fork, or it would wait for the fork to end too."""
-    global _keeper, _lock
-    _lock = threading.Lock()  # another thread may have held it
-    if _keeper is not None:
-        assert _keeper.stdin is not None
-        _keeper.stdin.close()
-        _keeper.returncode = 0  # not this process's child: nothing to reap, nothing to warn about
-    _keeper = None
+def _forget_reaper() -> None:
+    """Close a fork's end of the pipe: the reaper would otherwise wait for the fork too."""
+    global _reaper, _lock
+    _lock = threading.Lock()  # another thread may hold the old one
+    if _reaper is not None:
+        assert _reaper.stdin is not None
+        _reaper.stdin.close()
+        _reaper.returncode = 0  # the reaper is not a child of the fork, which cannot wait for it
+    _reaper = None
 
 
-# Before any cluster registers its own stop, and so called after it.
-atexit.register(_release)
-os.register_at_fork(after_in_child=_disown)
+# Exit handlers run in reverse order: this one runs after the handlers of the clusters, which register theirs later.
+atexit.register(_close_reaper)
+os.register_at_fork(after_in_child=_forget_reaper)

@@ -1,4 +1,4 @@
-"""The jars of a Kafka version, fetched once per user."""
+"""The jars of a Kafka version, downloaded once per user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mirrormaker.errors import EmbeddedError
 _MARKER = "complete"
 
 LOG4J = "log4j.properties"
-# Servers and tools below 4 want a file for it: everything to stderr, which a cluster sends on to its own files.
+# Servers and tools before Kafka 4 need a file for log4j. They log to stderr, which a cluster redirects to files.
 _LOG4J_TEXT = """\
 log4j.rootLogger=${mirrormaker.log}, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
@@ -35,7 +35,7 @@ log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 def jars(version: str) -> Path:
-    """The directory with the jars of a Kafka version, downloaded if this user has not got it yet."""
+    """Return the directory with the jars of a Kafka version; download them if this user does not have them yet."""
     recipe = "\n".join(str(artifact) for artifact in artifacts(version))
     directory = cache_directory() / f"kafka-{version}"
     if _is_complete(directory, recipe):
@@ -49,7 +49,7 @@ def jars(version: str) -> Path:
 
 
 def _is_complete(directory: Path, recipe: str) -> bool:
-    """Whether the directory was finished, and for the artifacts that are wanted today."""
+    """Return True if the download was completed, and with the artifacts that `recipe` lists."""
     try:
         return (directory / _MARKER).read_text() == recipe
     except FileNotFoundError:
@@ -62,12 +62,12 @@ def _download(version: str, recipe: str, directory: Path) -> None:
     part.mkdir()
     began = time.monotonic()
     console = Console(stderr=True)
-    if not console.is_terminal:  # where the live line below is not shown
-        console.print(f"Fetching Kafka {version}, once per user: about a minute")
+    if not console.is_terminal:  # the live line below is not shown there
+        console.print(f"Downloading Kafka {version}, once per user; this takes about a minute")
 
     def progress() -> Text:
         count = sum(1 for _ in part.rglob("*.jar"))
-        return Text(f"Fetching Kafka {version}: {count} jars, {time.monotonic() - began:.0f} s")
+        return Text(f"Downloading Kafka {version}: {count} jars, {time.monotonic() - began:.0f} s")
 
     with Live(get_renderable=progress, console=console, refresh_per_second=4, transient=True):
         problems = _resolve(recipe.split("\n"), part)
@@ -75,7 +75,7 @@ def _download(version: str, recipe: str, directory: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         raise EmbeddedError(
             f"Kafka {version} could not be downloaded ({problems}): check that this version exists and that Java "
-            "reaches the public Maven repository (behind a proxy: JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... "
+            "can reach the public Maven repository (behind a proxy: JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... "
             f"-Dhttps.proxyPort=...'), or copy {directory} from a machine that has it"
         )
     (part / "jars" / LOG4J).write_text(_LOG4J_TEXT)
@@ -84,20 +84,20 @@ def _download(version: str, recipe: str, directory: Path) -> None:
     (part / "jars").rename(directory)
     shutil.rmtree(part, ignore_errors=True)
     count = sum(1 for _ in directory.glob("*.jar"))
-    console.print(f"Fetched Kafka {version}: {count} jars in {time.monotonic() - began:.0f} s", highlight=False)
+    console.print(f"Downloaded Kafka {version}: {count} jars in {time.monotonic() - began:.0f} s", highlight=False)
 
 
 def _resolve(recipe: list[str], part: Path) -> str | None:
-    """Run Ivy in a process of its own: the problems it had, None if all went well."""
+    """Run Ivy in a process of its own. Return the problems it had, or None if it had none."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
     env["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
     command = [sys.executable, "-m", "mirrormaker.embedded.ivy", str(part), *recipe]
     process = child_processes.spawn(command, stdout=subprocess.PIPE, env=env)
     try:
-        said = process.communicate()[0].decode(errors="replace").strip()
+        output = process.communicate()[0].decode(errors="replace").strip()
     finally:
         child_processes.end(process, signal.SIGKILL)
     if process.returncode == 0:
         return None
-    return "; ".join(said.splitlines()[:3]) or f"Ivy ended with exit code {process.returncode}"
+    return "; ".join(output.splitlines()[:3]) or f"Ivy ended with exit code {process.returncode}"

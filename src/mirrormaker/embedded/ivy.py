@@ -1,7 +1,7 @@
-"""Brings artifacts with everything they need through the Ivy that PySpark ships.
+"""Download artifacts and their dependencies with the Ivy that PySpark ships.
 
-Run as a process of its own (`python -m mirrormaker.embedded.ivy directory artifact...`), so that neither a Spark
-session of the caller nor the noise of this one gets in the other's way.
+It runs as a process of its own (`python -m mirrormaker.embedded.ivy directory artifact...`): a Spark session of the
+caller and this one's output cannot disturb each other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from mirrormaker.embedded.releases import Artifact
 
-_SILENT = 0  # of Ivy's Message levels: errors only
+_ERRORS_ONLY = 0  # a level of Ivy's Message
 
 
 def read_artifact(text: str) -> Artifact:
-    """The artifact that `str(artifact)` wrote."""
+    """Return the artifact that `str(artifact)` wrote."""
     organisation, name, version = text.rstrip("!").split(":")
     return Artifact(organisation, name, version, forced=text.endswith("!"))
 
 
 def resolve(gateway: Any, artifacts: list[Artifact], directory: Path) -> list[str]:
-    """Bring the jars into `directory/jars`: what could not be found."""
+    """Download the jars into `directory/jars`. Return the problems."""
     ivy_package = gateway.jvm.org.apache.ivy
     module = ivy_package.core.module
-    ivy_package.util.Message.setDefaultLogger(ivy_package.util.DefaultMessageLogger(_SILENT))
+    ivy_package.util.Message.setDefaultLogger(ivy_package.util.DefaultMessageLogger(_ERRORS_ONLY))
     settings = ivy_package.core.settings.IvySettings()
     settings.setDefaultIvyUserDir(gateway.jvm.java.io.File(str(directory / "ivy")))
     resolver = ivy_package.plugins.resolver.IBiblioResolver()
@@ -37,7 +37,7 @@ def resolve(gateway: Any, artifacts: list[Artifact], directory: Path) -> list[st
     settings.addResolver(resolver)
     settings.setDefaultResolver("public")
 
-    # One resolution for all artifacts, so that there is one version of what several of them need.
+    # All artifacts are resolved together, so that a dependency of several of them has one version.
     wanted = module.descriptor.DefaultModuleDescriptor.newDefaultInstance(
         module.id.ModuleRevisionId.newInstance("mirrormaker", "embedded", "working")
     )
@@ -55,17 +55,17 @@ def resolve(gateway: Any, artifacts: list[Artifact], directory: Path) -> list[st
 
     problems = [str(problem) for problem in report.getAllProblemMessages()]
     (directory / "jars").mkdir()
-    for found in report.getAllArtifactsReports():
-        file = found.getLocalFile()
+    for artifact_report in report.getAllArtifactsReports():
+        file = artifact_report.getLocalFile()
         if file is None:
-            problems.append(f"not downloaded: {found.getName()}")
+            problems.append(f"not downloaded: {artifact_report.getName()}")
         elif file.getName().endswith(".jar"):
             shutil.move(file.getPath(), directory / "jars" / file.getName())
     return problems
 
 
 def main() -> None:
-    """Resolve what the command line names; problems go to stdout, one per line."""
+    """Resolve the artifacts on the command line and print the problems, one per line."""
     from pyspark.java_gateway import launch_gateway
 
     directory, *texts = sys.argv[1:]

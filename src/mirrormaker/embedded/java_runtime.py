@@ -1,4 +1,4 @@
-"""The Java that runs the embedded Kafka."""
+"""The Java that runs the embedded clusters."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from collections.abc import Iterator
 
 from mirrormaker.errors import EmbeddedError
 
-OLDEST = 17
-"""What Spark 4 (which fetches the jars) and Kafka 4 servers ask for."""
+OLDEST = 17  # Spark 4, which downloads the jars, and Kafka 4 need it
 
-# One compiler tier and one collector thread: a broker is up a second earlier and leaves the cores to the others,
-# at the price of throughput. Not for measurements.
+# With one compiler tier and one collector thread a broker starts a second earlier and uses less CPU, but its
+# throughput is lower: these options are not for benchmarks.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @functools.cache
 def java() -> str:
-    """The path of a Java that is new enough: the one of JAVA_HOME, else the one on the PATH."""
-    seen = []
+    """Return the path of a Java that is new enough: that of JAVA_HOME, else that on the PATH."""
+    rejected = []
     for path in _candidates():
         release = _release(path)
         if release >= OLDEST:
             return path
-        seen.append(f"{path} is Java {release}" if release else f"{path} does not run")
-    found = "; ".join(seen) or "none is in JAVA_HOME or on the PATH"
+        rejected.append(f"{path} is Java {release}" if release else f"{path} does not run")
+    reasons = "; ".join(rejected) or "none is in JAVA_HOME or on the PATH"
     raise EmbeddedError(
-        f"Java {OLDEST} or newer is needed ({found}): install one, for example the package "
-        f"openjdk-{OLDEST}-jre-headless, or point JAVA_HOME at it"
+        f"Java {OLDEST} or newer is needed ({reasons}): install one, for example the package "
+        f"openjdk-{OLDEST}-jre-headless, or set JAVA_HOME"
     )
 
 
@@ -45,10 +44,10 @@ def _candidates() -> Iterator[str]:
 
 
 def _release(path: str) -> int:
-    """The feature release a java names itself (8 calls itself 1.8), 0 if it does not run."""
+    """Return the feature release of a java (Java 8 calls itself 1.8), or 0 if it does not run."""
     try:
-        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30).stderr
+        output = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    number = re.search(r'version "(?:1\.)?(\d+)', said)
+    number = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(number[1]) if number else 0

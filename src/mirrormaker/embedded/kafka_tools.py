@@ -1,4 +1,4 @@
-"""Kafka's own Java programs."""
+"""Kafka's own Java tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrormaker.errors import EmbeddedError
 
 
 def command(version: str, main_class: str, *args: str, jvm: Sequence[str] = (), log_level: str = "INFO") -> list[str]:
-    """The command line of a Java program of a Kafka version that logs to stderr."""
+    """Return the command line of a Java program of a Kafka version. The program logs to stderr."""
     directory = jars(version)
     if parse(version) >= (4,):
         log = [
@@ -30,7 +30,7 @@ def command(version: str, main_class: str, *args: str, jvm: Sequence[str] = (), 
 
 @dataclass(frozen=True)
 class KafkaTools:
-    """The tools of one Kafka version: console and perf tools, MirrorMaker 1 (3.9.2) and 2, and the rest."""
+    """All tools of one Kafka version, among them the Java MirrorMaker (up to 3.9.2) and MirrorMaker 2."""
 
     version: str
 
@@ -43,20 +43,20 @@ class KafkaTools:
         stderr: child_processes.Stream = subprocess.DEVNULL,
         jvm: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a tool that is killed when this process is gone; its log, from WARN on, goes to stderr."""
+        """Start a tool. It is killed when this process ends. It logs to stderr, from WARN on."""
         line = command(self.version, main_class, *args, jvm=jvm, log_level="WARN")
         return child_processes.spawn(line, stdin=stdin, stdout=stdout, stderr=stderr)
 
     def run(
         self, main_class: str, *args: str, stdin: bytes = b"", timeout: float = 60, jvm: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run a tool to its end."""
+        """Run a tool and wait for its end; stop it with an error after `timeout` seconds."""
         pipe = subprocess.PIPE
         process = self.start(main_class, *args, stdin=pipe, stdout=pipe, stderr=pipe, jvm=jvm)
         try:
             output, errors = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
-            raise EmbeddedError(f"{main_class} was not done in {timeout:g} s and was stopped") from None
+            raise EmbeddedError(f"{main_class} did not end within {timeout:g} s and was stopped") from None
         finally:
             child_processes.end(process, signal.SIGKILL)
             for stream in (process.stdin, process.stdout, process.stderr):

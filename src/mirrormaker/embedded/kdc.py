@@ -1,4 +1,4 @@
-"""A Kerberos realm on this machine: Debian's krb5-kdc as a plain child process, with its database in a directory of its own."""
+"""A Kerberos realm on this machine: Debian's krb5-kdc as a child process, with its database in a temporary directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.ports import free_port
@@ -16,11 +15,10 @@ from mirrormaker.embedded.server_process import Server
 from mirrormaker.errors import EmbeddedError
 
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where Debian has them, and only root's PATH leads
-_START = 10.0
-"""Seconds for the KDC to listen; a tenth of one is usual."""
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # Debian installs them there; only root has it in the PATH
+_START = 10.0  # seconds for the KDC to listen; a tenth of one is usual
 
-# No names are looked up, so that neither the network nor the machine's own realm matters; TCP, since it fails at once.
+# DNS lookups are off, so that neither the network nor the machine's own realm matters. TCP fails at once, UDP does not.
 _CLIENT = """[libdefaults]
   default_realm = {realm}
   dns_lookup_kdc = false
@@ -52,13 +50,13 @@ _SERVER = """[kdcdefaults]
 
 
 def missing() -> str:
-    """What is not installed here and would be needed; "" if nothing is."""
+    """Return a sentence on the programs that are not installed, or "" if all are."""
     absent = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
-    return f"{', '.join(absent)} not found: install Debian's krb5-kdc and krb5-admin-server" if absent else ""
+    return f"{', '.join(absent)} not found: install Debian's packages krb5-kdc and krb5-admin-server" if absent else ""
 
 
 class Kdc:
-    """One realm, from `start` to `stop` or inside `with`."""
+    """One realm. Its KDC runs from `start` to `stop`, or inside `with`."""
 
     def __init__(self, realm: str = "EXAMPLE.COM") -> None:
         self.realm = realm
@@ -68,7 +66,7 @@ class Kdc:
 
     @property
     def directory(self) -> Path:
-        """Where keytabs can be put: it goes when the KDC does."""
+        """A directory for keytabs. It is removed when the KDC stops."""
         if self._directory is None:
             raise EmbeddedError(f"the KDC of {self.realm} does not run")
         return self._directory
@@ -80,13 +78,13 @@ class Kdc:
 
     @property
     def requests(self) -> str:
-        """What the KDC has logged: one line for each ticket that was asked for."""
+        """The KDC's log, with one line for each request of a ticket."""
         return (self.directory / "requests.log").read_text(errors="replace")
 
     def start(self) -> Kdc:
         """Make an empty realm and wait until its KDC listens."""
-        if words := missing():
-            raise EmbeddedError(words)
+        if problem := missing():
+            raise EmbeddedError(problem)
         self._directory = child_processes.new_directory("kdc")
         self._port = free_port()
         names = {"realm": self.realm, "port": self._port, "directory": self._directory}
@@ -94,7 +92,7 @@ class Kdc:
         (self._directory / "kdc.conf").write_text(_SERVER.format(**names))
         (self._directory / "kadm5.acl").touch()
         self._run("kdb5_util", "create", "-s", "-r", self.realm, "-P", secrets.token_hex(16))
-        command = [_program("krb5kdc"), "-n", "-r", self.realm]  # -n: it stays our child
+        command = [_program("krb5kdc"), "-n", "-r", self.realm]  # -n: do not detach from this process
         self._server = Server("kdc", command, self._directory, self._environment)
         self.resume()
         return self
@@ -111,6 +109,7 @@ class Kdc:
             self._server.stop()
 
     def stop(self) -> None:
+        """Stop the KDC and remove its directory."""
         self.pause()
         if self._directory is not None:
             child_processes.remove_directory(self._directory)
@@ -119,38 +118,34 @@ class Kdc:
     def __enter__(self) -> Kdc:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def add(self, principal: str, *, life: str = "") -> Path:
-        """A new principal, and the keytab that holds its key; `life` is that of its tickets ("20 seconds")."""
+        """Add a principal and return its keytab. `life` limits the life of its tickets, for example "20 seconds"."""
         keytab = self.directory / f"{principal.replace('/', '_')}.keytab"
-        how = [
-            "-randkey",
-            "+requires_preauth",
-            *(["-maxlife", life] if life else []),
-        ]  # as everywhere: or clocks do not matter
-        self._admin("addprinc", *how, f"{principal}@{self.realm}")
+        # Without preauthentication, which every real realm requires, the KDC does not compare clocks.
+        options = ["-randkey", "+requires_preauth", *(["-maxlife", life] if life else [])]
+        self._admin("addprinc", *options, f"{principal}@{self.realm}")
         self._admin("ktadd", "-k", str(keytab), f"{principal}@{self.realm}")
         return keytab
 
     def remove(self, principal: str) -> None:
-        """A principal that the KDC no longer knows, though keytabs hold its key."""
+        """Remove a principal from the KDC; keytabs still hold its key."""
         self._admin("delprinc", "-force", f"{principal}@{self.realm}")
 
     def change_key(self, principal: str) -> None:
-        """A new key: keytabs that were written before are of no use any more."""
+        """Change a principal's key, so that older keytabs are no longer valid."""
         self._admin("cpw", "-randkey", f"{principal}@{self.realm}")
 
     def _admin(self, *words: str) -> None:
         query = " ".join(f'"{word}"' if " " in word else word for word in words)
-        said = self._run("kadmin.local", "-r", self.realm, "-q", query)
-        if "while" in said:  # its way to say that something went wrong; the exit code is 0 all the same
-            raise EmbeddedError(f"kadmin.local {query}: {said}")
+        errors = self._run("kadmin.local", "-r", self.realm, "-q", query)
+        if "while" in errors:  # kadmin.local exits with 0 even if it fails, and then says "... while doing ..."
+            raise EmbeddedError(f"kadmin.local {query}: {errors}")
 
     def _run(self, program: str, *args: str) -> str:
+        """Run a program to its end and return its stderr."""
         done = subprocess.run(
             [_program(program), *args], env=self._environment, capture_output=True, text=True, timeout=30
         )

@@ -1,4 +1,4 @@
-"""The files that servers start from: settings, and formatted storage for KRaft."""
+"""The settings of embedded servers, and the formatted storage that KRaft nodes need."""
 
 from __future__ import annotations
 
@@ -17,50 +17,49 @@ from mirrormaker.errors import EmbeddedError
 
 Settings = dict[str, str]
 
-CONTROLLER = 100
-"""The node id of a controller of its own, out of the way of the brokers' 1, 2, 3."""
+CONTROLLER = 100  # the node id of a separate controller; brokers have 1, 2 and 3
 
-# How long a killed broker stays in the books, and so keeps its successor waiting. Kafka's own 9 s (18 s with
-# ZooKeeper) is a long time in a test; a starved broker misses several heartbeats before it is written off.
+# A killed broker stays registered, and keeps its successor waiting, until its session expires. Kafka's defaults, 9 s
+# and 18 s with ZooKeeper, are long for a test. A broker that is short of CPU may still miss several heartbeats.
 _SESSION_MS = 4000
 
-_ANY_CLUSTER = "mirrormaker-embedded-w"  # 22 characters that Kafka can read as an id
+_ANY_CLUSTER = "mirrormaker-embedded-w"  # a valid cluster id: 22 characters of base64
 
 
 def write(file: Path, settings: Settings) -> Path:
-    """Write a properties file."""
+    """Write a properties file and return its path."""
     file.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in settings.items()))
     return file
 
 
 def broker(version: str, brokers: int) -> Settings:
-    """What brokers of any kind share: internal topics sized for a small machine."""
-    copies = str(min(3, brokers))
+    """Return the settings of all brokers: internal topics that suit a small machine."""
+    replicas = str(min(3, brokers))
     in_sync = str(min(2, brokers))
     settings = {
         "num.network.threads": "2",
         "offsets.topic.num.partitions": "5",
-        "offsets.topic.replication.factor": copies,
+        "offsets.topic.replication.factor": replicas,
         "log.cleaner.dedupe.buffer.size": "16777216",
     }
     if parse(version) >= (0, 11):
         settings |= {
             "group.initial.rebalance.delay.ms": "0",
             "transaction.state.log.num.partitions": "5",
-            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
         }
     if parse(version) >= (4,):
         settings |= {
             "share.coordinator.state.topic.num.partitions": "5",
-            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": in_sync,
         }
     return settings
 
 
 def combined(directory: Path, port: int, controller_port: int) -> Settings:
-    """A single KRaft node that is broker and controller."""
+    """Return the settings of a single KRaft node that is both broker and controller."""
     return {
         **_kraft(1, 1, controller_port),
         "process.roles": "broker,controller",
@@ -71,7 +70,7 @@ def combined(directory: Path, port: int, controller_port: int) -> Settings:
 
 
 def controller(directory: Path, port: int) -> Settings:
-    """A KRaft controller for several brokers."""
+    """Return the settings of a separate KRaft controller."""
     return {
         **_kraft(CONTROLLER, CONTROLLER, port),
         "process.roles": "controller",
@@ -81,7 +80,7 @@ def controller(directory: Path, port: int) -> Settings:
 
 
 def kraft_broker(directory: Path, number: int, port: int, controller_port: int) -> Settings:
-    """A KRaft broker with a controller elsewhere."""
+    """Return the settings of a KRaft broker whose controller is a separate process."""
     return {
         **_kraft(number, CONTROLLER, controller_port),
         "process.roles": "broker",
@@ -90,45 +89,45 @@ def kraft_broker(directory: Path, number: int, port: int, controller_port: int) 
     }
 
 
-def detour(settings: Settings, told: int, port: int) -> Settings:
-    """A second listener, whose clients are told another port: that of a proxy. Brokers keep to the first."""
-    return listener(settings, "DETOUR", "PLAINTEXT", port, f"127.0.0.1:{told}")
+def proxied_listener(settings: Settings, advertised_port: int, port: int) -> Settings:
+    """Return the settings with one more listener, which advertises the port of a proxy."""
+    return listener(settings, "PROXIED", "PLAINTEXT", port, f"127.0.0.1:{advertised_port}")
 
 
-def listener(settings: Settings, name: str, protocol: str, port: int, told: str) -> Settings:
-    """One more listener, and the address that its clients are told. Brokers keep to the first."""
+def listener(settings: Settings, name: str, protocol: str, port: int, advertised: str) -> Settings:
+    """Return the settings with one more listener and its advertised address. Brokers use the first one among themselves."""
     first = settings["listeners"].partition(",")[0]
     protocols = settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {
         **settings,
         "listeners": f"{settings['listeners']},{name}://127.0.0.1:{port}",
-        "advertised.listeners": f"{settings.get('advertised.listeners', first)},{name}://{told}",
+        "advertised.listeners": f"{settings.get('advertised.listeners', first)},{name}://{advertised}",
         "listener.security.protocol.map": f"{protocols},{name}:{protocol}",
         "inter.broker.listener.name": "PLAINTEXT",
     }
 
 
 def zookeeper(directory: Path, port: int) -> Settings:
-    """A ZooKeeper that allows short sessions and any number of connections from this machine."""
+    """Return the settings of a ZooKeeper that allows short sessions and many connections from this machine."""
     return {
         "dataDir": str(directory / "zookeeper"),
         "clientPort": str(port),
         "clientPortAddress": "127.0.0.1",
         "maxClientCnxns": "0",
         "tickTime": "500",
-        "admin.enableServer": "false",  # would listen on a fixed port, on all addresses
+        "admin.enableServer": "false",  # it listens on a fixed port of all addresses
     }
 
 
 def zookeeper_broker(version: str, directory: Path, number: int, port: int, zookeeper: str) -> Settings:
-    """A broker that registers with ZooKeeper."""
+    """Return the settings of a broker that registers with ZooKeeper."""
     settings = {
         "broker.id": str(number),
         "log.dirs": str(directory / f"broker-{number}"),
         "zookeeper.connect": zookeeper,
-        "zookeeper.connection.timeout.ms": "30000",  # both start at once
+        "zookeeper.connection.timeout.ms": "30000",  # ZooKeeper starts at the same time
         "zookeeper.session.timeout.ms": str(_SESSION_MS),
-        # Brokers that all stop at once have nobody to hand over to, and would try three times, 5 s apart.
+        # Brokers that all stop at once cannot hand over their partitions; they try three times, by default 5 s apart.
         "controlled.shutdown.retry.backoff.ms": "500",
     }
     if parse(version) < (0, 9):
@@ -137,7 +136,7 @@ def zookeeper_broker(version: str, directory: Path, number: int, port: int, zook
 
 
 def format_storage(version: str, storage: Path, cluster: str, node: int) -> None:
-    """Make a KRaft node's storage part of a cluster, unless it already is: what Kafka's format tool does."""
+    """Format a KRaft node's storage as Kafka's format tool does, unless it is formatted already."""
     if not (storage / "meta.properties").exists():
         storage.mkdir()
         shutil.copy(_first_records(version), storage)
@@ -146,25 +145,25 @@ def format_storage(version: str, storage: Path, cluster: str, node: int) -> None
 
 
 def identifier() -> str:
-    """A random id in Kafka's notation."""
+    """Return a random id in Kafka's notation."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 def _first_records(version: str) -> Path:
-    """The feature levels that Kafka's format tool gives a new cluster.
+    """Return the file with the first metadata records of a new cluster: the feature levels.
 
-    They depend on the version alone and asking takes a second of Java for each node, so they stay with the jars.
+    They depend on the Kafka version alone, and the format tool takes a second, so the file is kept beside the jars.
     """
-    kept = jars(version) / "bootstrap.checkpoint"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
+    checkpoint = jars(version) / "bootstrap.checkpoint"
+    if not checkpoint.exists():
+        with tempfile.TemporaryDirectory(dir=checkpoint.parent) as directory:
             file = write(Path(directory) / "broker.properties", combined(Path(directory), 9092, 9093))
             tool = ["kafka.tools.StorageTool", "format", "--config", str(file), "--cluster-id", _ANY_CLUSTER]
             done = KafkaTools(version).run(*tool, jvm=QUICK)
             if done.returncode:
                 raise EmbeddedError(f"Kafka {version} could not format its storage: {done.stdout}{done.stderr}")
-            (Path(directory) / "broker-1" / kept.name).replace(kept)
-    return kept
+            (Path(directory) / "broker-1" / checkpoint.name).replace(checkpoint)
+    return checkpoint
 
 
 def _kraft(node: int, voter: int, controller_port: int) -> Settings:
@@ -179,5 +178,5 @@ def _kraft(node: int, voter: int, controller_port: int) -> Settings:
 
 
 def _escaped(value: str) -> str:
-    """A value as Java reads it: JSON escapes the same characters in the same way."""
+    """Return a value as a Java properties file needs it; JSON escapes the same characters in the same way."""
     return json.dumps(value)[1:-1]

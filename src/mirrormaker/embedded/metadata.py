@@ -1,4 +1,4 @@
-"""The oldest Metadata request, which every broker from 0.8 to 4 answers."""
+"""Metadata requests of version 0, which brokers of every Kafka version from 0.8 to 4 answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import struct
 from dataclasses import dataclass
 
 _METADATA, _VERSION, _CORRELATION = 3, 0, 1
-_PATIENCE = 2.0
-"""Seconds for one answer; a starting broker is asked again, so a short one only costs another question."""
+_TIMEOUT = 2.0  # seconds for one answer; callers ask again while a broker starts
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Where one partition is led and kept, as a broker sees it; leader -1 if there is none."""
+    """Leader and replicas of one partition, as one broker knows them. The leader is -1 if there is none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -22,17 +21,17 @@ class Partition:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The brokers and topics that a broker knows."""
+    """The brokers and topics that one broker knows."""
 
     brokers: frozenset[int]
     topics: dict[str, dict[int, Partition]]
 
 
 def ask(port: int) -> Metadata | None:
-    """The metadata of the broker at a port, None while it does not answer."""
-    request = struct.pack(">hhihi", _METADATA, _VERSION, _CORRELATION, -1, 0)  # no client id, all topics
+    """Return the metadata of the broker at a port, or None if it does not answer."""
+    request = struct.pack(">hhihi", _METADATA, _VERSION, _CORRELATION, -1, 0)  # -1: no client id, 0: all topics
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             with connection.makefile("rb") as answer:
                 (size,) = struct.unpack(">i", answer.read(4))
@@ -42,11 +41,11 @@ def ask(port: int) -> Metadata | None:
 
 
 class _Reader:
-    """Takes a version 0 answer apart."""
+    """Decodes an answer of version 0."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._at = 4  # behind the correlation id
+        self._at = 4  # after the correlation id
 
     def metadata(self) -> Metadata:
         brokers = frozenset(self._broker() for _ in range(self._take("i")))

@@ -1,4 +1,4 @@
-"""Ports for servers that stop and come back."""
+"""Free ports for servers that may be stopped and started again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _lock = threading.Lock()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that no outgoing connection will be given.
+    """Return a port of 127.0.0.1 on which nobody listens, outside of the range for outgoing connections.
 
-    From the range for outgoing connections a client that knocks at a stopped broker can be given the very port
-    it knocks at, is then connected to itself, and keeps the broker from coming back.
+    A client that connects to a stopped broker may get the broker's own port as its local port if that port is in the
+    range for outgoing connections. It is then connected to itself, and the broker cannot bind its port again.
     """
     with _lock:
         while True:
-            # Not the shared generator: tests seed it, and two runs would be given the same ports.
+            # Tests seed the shared generator, and two test runs would then choose the same ports.
             port = random.SystemRandom().randrange(10_000, _first_outgoing())
             if port not in _given and _can_bind(port):
                 _given.add(port)

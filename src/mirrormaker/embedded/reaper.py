@@ -1,8 +1,9 @@
-"""Clears up after an owner that was killed: `python keeper.py`, fed through stdin until the owner is gone.
+"""A process that clears up after its owner: `python reaper.py` reads lines from the owner until the owner has ended.
 
-Each line is a JSON object: {"process": [pid, start time]} or {"directory": path} to take care of something,
-the same with "forget": true once the owner has cleared it up itself. Only the standard library, and run by path:
-it must start in no time and whatever the owner's working directory and module path are.
+Each line is a JSON object: {"process": [pid, start time]} or {"directory": path} registers something, and the same with
+"forget": true removes it again, once the owner has cleared it up. When stdin ends, everything that is still registered
+is killed or removed. The file uses only the standard library and is run by its path, so that it starts quickly and
+whatever the owner's working directory and module path are.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import sys
 import time
 from collections.abc import Iterable
 
-PATIENCE = 10.0
-"""Seconds for killed processes to disappear before their directories go; a JVM takes well under one."""
+PATIENCE = 10.0  # seconds for killed processes to end before their directories are removed; a JVM takes less than one
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in the system's own words; "" if it is gone or only waits to be reaped."""
+    """Return when a process started, as the system says it; "" if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            # The name in parentheses may hold anything; state is the first field after it, start time the twentieth.
+            # The process name in parentheses may hold any character. The state is the first field after it, and the
+            # start time is the twentieth.
             fields = stat.read().rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]
     except FileNotFoundError:
@@ -36,8 +37,8 @@ def start_time(pid: int) -> str:
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
 
 
-def keep(lines: Iterable[str]) -> tuple[dict[int, str], set[str]]:
-    """Follow the owner's lines to their end: what is left then."""
+def read_registrations(lines: Iterable[str]) -> tuple[dict[int, str], set[str]]:
+    """Read the owner's lines to their end. Return the processes and directories that are still registered."""
     processes: dict[int, str] = {}
     directories: set[str] = set()
     for line in lines:
@@ -52,11 +53,11 @@ def keep(lines: Iterable[str]) -> tuple[dict[int, str], set[str]]:
     return processes, directories
 
 
-def clear(processes: dict[int, str], directories: set[str]) -> None:
-    """Kill what still is the process that was registered, then remove the directories."""
+def clear_up(processes: dict[int, str], directories: set[str]) -> None:
+    """Kill the registered processes, then remove the directories."""
     for pid, started in processes.items():
         if start_time(pid) == started:
-            # Each registered process leads a session of its own, so its group is its children and nobody else.
+            # Each registered process leads a session of its own: its process group holds only its children.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE
@@ -69,4 +70,4 @@ def clear(processes: dict[int, str], directories: set[str]) -> None:
 if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    clear(*keep(sys.stdin))
+    clear_up(*read_registrations(sys.stdin))

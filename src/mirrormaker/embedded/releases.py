@@ -1,4 +1,4 @@
-"""Which artifacts a Kafka version needs to run on today's Java."""
+"""The artifacts that a Kafka version needs to run on a current Java."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Artifact:
-    """One published artifact; `forced` beats the version that others ask for."""
+    """One published artifact. If it is `forced`, its version wins over the versions that other artifacts depend on."""
 
     organisation: str
     name: str
@@ -23,7 +23,7 @@ class Artifact:
 
 
 def parse(version: str) -> Version:
-    """The numbers of a version, for comparison."""
+    """Return the numbers of a version, for comparisons."""
     try:
         return tuple(int(number) for number in version.split("."))
     except ValueError:
@@ -31,12 +31,12 @@ def parse(version: str) -> Version:
 
 
 def uses_zookeeper(version: str) -> bool:
-    """Whether the brokers of this version are run with ZooKeeper."""
+    """Return True if embedded brokers of this version use ZooKeeper."""
     return parse(version) < (4,)
 
 
 def artifacts(version: str) -> tuple[Artifact, ...]:
-    """Server, tools and log binding of a version, with what Java 17 makes it miss."""
+    """Return the artifacts of a version: server, tools, a log binding, and libraries that Java 17 no longer has."""
     number = parse(version)
     kafka = "org.apache.kafka"
     wanted = [Artifact(kafka, f"kafka_{_scala(number)}", version)]
@@ -45,12 +45,12 @@ def artifacts(version: str) -> tuple[Artifact, ...]:
     if number >= (4,):
         wanted.append(Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
     else:
-        # Servers below 4 call log4j 1 itself, which reload4j replaces class by class.
+        # Servers before 4 use the classes of log4j 1, which reload4j replaces.
         wanted.append(Artifact("org.slf4j", "slf4j-reload4j", "1.7.36"))
     if (0, 10) <= number < (1,):
-        wanted.append(Artifact("javax.xml.bind", "jaxb-api", "2.3.1"))  # left the JDK with Java 11
+        wanted.append(Artifact("javax.xml.bind", "jaxb-api", "2.3.1"))  # part of the JDK before Java 11
     if (2,) <= number < (2, 4):
-        # ZooKeeper 3.4.13 takes an address apart by its text, which Java 14 changed.
+        # ZooKeeper 3.4.13 parses the text form of an address, which Java 14 changed.
         wanted.append(Artifact("org.apache.zookeeper", "zookeeper", "3.4.10", forced=True))
     return tuple(wanted)
 

@@ -1,4 +1,4 @@
-"""A Java server process that logs to a file and can be stopped, killed, paused and started again."""
+"""A server process that logs to a file and can be stopped, killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from pathlib import Path
 from mirrormaker.embedded import child_processes
 from mirrormaker.errors import EmbeddedError
 
-_TAIL = 30
-"""Lines of a log that an error shows: a Java stack trace with its cause."""
+_TAIL = 30  # lines of the log in an error message: enough for a Java stack trace with its cause
 
-_ORDERLY = 20.0
-"""Seconds for an orderly stop. Usually one or two; a broker that hands over its partitions to nobody tries for 15."""
+# Seconds for an orderly stop. One or two are usual; a broker that cannot hand over its partitions tries for 15.
+_STOP = 20.0
 
 
 class Server:
-    """One server of a cluster: a command line, a log, and the process while it runs."""
+    """One server of a cluster: its command line, its log, and its process while it runs."""
 
     def __init__(
         self, name: str, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None
@@ -35,7 +34,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The process id while the server runs."""
+        """The process id, or None if the server does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def launch(self) -> None:
@@ -50,49 +49,51 @@ class Server:
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
-        """Wait until the server is ready; one that dies or takes too long is an error with the end of its log."""
+        """Wait until the server is ready. If it ends or takes too long, the error shows the end of its log."""
         deadline = time.monotonic() + timeout
         while not ready():
             if self.pid is None:
-                self._died()
+                self._ended_at_start()
             elif time.monotonic() > deadline:
-                raise EmbeddedError(f"{self.name} was not ready in {timeout:g} s; its log ends with:\n{self.tail()}")
+                raise EmbeddedError(
+                    f"{self.name} was not ready within {timeout:g} s; its log ends with:\n{self.tail()}"
+                )
             time.sleep(0.05)
 
     def ask_to_stop(self) -> None:
-        """Begin to stop in order, without waiting for the end."""
+        """Send SIGTERM without waiting for the end."""
         if self._process is not None:
             child_processes.send(self._process, signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stop in order, as an administrator would."""
+        """Stop the server in an orderly way and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill at once, as a power cut would."""
+        """Kill the server at once."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Freeze the process: connections stay open and nothing answers."""
+        """Freeze the process: its connections stay open, but it answers nothing."""
         self._signal(signal.SIGSTOP)
         self.paused = True
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Continue a paused process."""
         self._signal(signal.SIGCONT)
         self.paused = False
 
     def tail(self) -> str:
-        """The end of what the server has logged since its last start."""
+        """Return the last lines that the server has logged since its last start."""
         return "\n".join(self.logged().splitlines()[-_TAIL:])
 
     def logged(self) -> str:
-        """What the server has logged since its last start."""
+        """Return everything that the server has logged since its last start."""
         with open(self.log, "rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
-    def _died(self) -> None:
+    def _ended_at_start(self) -> None:
         code = self._process.returncode if self._process is not None else None
         raise EmbeddedError(f"{self.name} ended while it started (exit code {code}); its log ends with:\n{self.tail()}")
 
@@ -104,6 +105,6 @@ class Server:
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
-            child_processes.end(self._process, number, _ORDERLY)
+            child_processes.end(self._process, number, _STOP)
             self._process = None
         self.paused = False

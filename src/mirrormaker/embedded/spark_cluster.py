@@ -1,11 +1,10 @@
-"""A whole Spark on this machine: a standalone master and workers, from the jars that PySpark brings along."""
+"""A Spark cluster on this machine: a standalone master and workers, run from the jars of PySpark."""
 
 from __future__ import annotations
 
 import atexit
 import os
 from pathlib import Path
-from types import TracebackType
 
 import pyspark
 
@@ -15,25 +14,23 @@ from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.process_tree import command, parents
 from mirrormaker.embedded.server_process import Server
 from mirrormaker.errors import EmbeddedError
-from mirrormaker.spark import class_archive, jvm
 
-_START = 60.0
-"""Seconds for the workers to register with the master. Three or four on idle cores."""
+_START = 60.0  # seconds for the workers to register with the master; a few are usual
 
-# The master listens for programs to run on a port without a password (6066) unless it is told not to.
+# Without the first option the master accepts programs to run on port 6066, without a password.
 _MASTER = ("-Dspark.master.rest.enabled=false", "-Dspark.worker.timeout=10", "-Dspark.deploy.maxExecutorRetries=-1")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _REGISTERED = "Registering worker "
 
 
 class SparkCluster:
-    """A Spark master and its workers, from `start` to `stop` or inside `with`.
+    """A Spark master and its workers. They run from `start` to `stop`, or inside `with`.
 
-    Which Python the executors run is said by the driver (`PYSPARK_PYTHON`), which finds it at the same path here.
+    The driver chooses the Python of the executors (`PYSPARK_PYTHON`); here it is at the same path for both.
     """
 
     def __init__(self, workers: int = 2, cores: int = 3, memory: str = "1g") -> None:
-        """Describe a cluster; nothing runs before `start`. `cores` are only slots: they may exceed the machine's."""
+        """Describe a cluster. Nothing runs before `start`. `cores` are task slots: there may be more than the machine has."""
         self.workers: list[Server] = []
         self._count, self._cores, self._memory = workers, cores, memory
         self._port = 0
@@ -43,23 +40,23 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """The address that drivers take."""
+        """The master's address, as the value of spark.master."""
         return f"spark://127.0.0.1:{self._port}"
 
     @property
     def directory(self) -> Path:
-        """Where the servers' logs and the executors' output are."""
+        """The directory with the servers' logs and the executors' output."""
         if self._directory is None:
             raise EmbeddedError("the Spark cluster does not run")
         return self._directory
 
     def executors(self) -> list[int]:
-        """The process ids of all executors."""
+        """Return the process ids of all executors."""
         workers = {worker.pid for worker in self.workers}
         return [pid for pid, parent in parents().items() if parent in workers and _EXECUTOR in command(pid)]
 
     def start(self) -> SparkCluster:
-        """Start master and workers, and wait until every worker is registered."""
+        """Start the master and the workers, and wait until every worker has registered."""
         if self._directory is not None:
             return self
         self._directory = child_processes.new_directory("spark")
@@ -78,7 +75,7 @@ class SparkCluster:
         return self
 
     def stop(self) -> None:
-        """Stop all servers with their executors, and remove what they have written."""
+        """Stop all servers with their executors, and remove their directory."""
         servers = [*self.workers, *([self._server] if self._server is not None else [])]
         for server in servers:
             server.ask_to_stop()
@@ -93,9 +90,7 @@ class SparkCluster:
     def __enter__(self) -> SparkCluster:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _worker(self, number: int) -> Server:
@@ -105,18 +100,18 @@ class SparkCluster:
         return self._prepare(f"worker {number}", "worker.Worker", *address, *size, self.master)
 
     def _prepare(self, name: str, main_class: str, *args: str) -> Server:
-        temporary = f"-Djava.io.tmpdir={self.directory}"  # executors' scratch space is made beside the worker's
-        flags = ("-Xmx256m", *QUICK, "-XX:-UsePerfData", temporary, *class_archive.options(), *_MASTER)
-        line = [java(), *jvm.MODULES, *flags, "-cp", jvm.classpath(), f"org.apache.spark.deploy.{main_class}", *args]
-        # Without the two addresses the servers and their pages would listen on every network of the machine.
-        loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
         home = Path(pyspark.__file__).parent
+        temporary = f"-Djava.io.tmpdir={self.directory}"  # the executors' scratch space is there too
+        flags = ("-Xmx256m", *QUICK, "-XX:-UsePerfData", temporary, *_MASTER)
+        line = [java(), *flags, "-cp", f"{home}/jars/*", f"org.apache.spark.deploy.{main_class}", *args]
+        # Without these the servers and their web pages listen on every network interface of the machine.
+        loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
         (core,) = home.glob("jars/spark-core_*.jar")
-        # Spark's own start scripts say this too; without it a worker looks for a source tree, and starts no executor.
+        # Spark's start scripts set this too: without it a worker looks for a source tree and starts no executor.
         scala = core.name.removeprefix("spark-core_").partition("-")[0]
         spark = {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
         return Server(name, line, self.directory, {**os.environ, **loopback, **spark})
 
     def _stop_at_exit(self) -> None:
-        if os.getpid() == self._owner:  # a fork inherits the exit handlers, but not the cluster
+        if os.getpid() == self._owner:  # a fork inherits the exit handler, but must not stop the cluster
             self.stop()

@@ -23,7 +23,7 @@ from mirrormaker.status.metrics import Metrics
 from mirrormaker.wire.records.batch import SEQUENCES
 from mirrormaker.worker.counters import BOUNDS, CLASSES, Counters
 from mirrormaker.worker.outlet import Entry
-from tests.support.showing import MadeUp
+from tests.support.made_up_mirror import MadeUpMirror
 
 OURS = Identity(1, 0)
 
@@ -138,13 +138,13 @@ def test_an_hour_is_kept_and_no_more() -> None:
     assert history.columns(after=columns["time"][-2])["time"] == [columns["time"][-1]]
 
 
-def families(metrics: Metrics, made_up: MadeUp) -> dict[str, Any]:
-    text = metrics.of(made_up.look())().decode()
+def families(metrics: Metrics, made_up: MadeUpMirror) -> dict[str, Any]:
+    text = metrics.of(made_up.snapshot())().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
 def test_the_number_of_series_is_bounded_and_the_sums_are_right() -> None:
-    made_up = MadeUp(300, topics=30)
+    made_up = MadeUpMirror(300, topics=30)
     metrics = Metrics(20)
     found = families(metrics, made_up)
     counted = found["mirrormaker_records"].samples
@@ -159,7 +159,7 @@ def test_the_number_of_series_is_bounded_and_the_sums_are_right() -> None:
 
 
 def test_histograms_are_what_prometheus_expects() -> None:
-    found = families(Metrics(10), MadeUp(1))["mirrormaker_latency_seconds"].samples
+    found = families(Metrics(10), MadeUpMirror(1))["mirrormaker_latency_seconds"].samples
     buckets = [sample.value for sample in found if sample.name.endswith("_bucket")]
     (count,) = [sample.value for sample in found if sample.name.endswith("_count")]
     (total,) = [sample.value for sample in found if sample.name.endswith("_sum")]

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrormaker.status.metrics import Metrics
-from tests.support.showing import MadeUp
+from tests.support.made_up_mirror import MadeUpMirror
+from tests.support.promtool import PROMTOOL, needs_promtool
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=str(Path(sys.prefix) / "bin"))
-
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool not found: it is in Debian's package prometheus")
 
 
 def exposed() -> dict[str, set[str]]:
     """Every series that there is, and its labels."""
-    text = Metrics(10).of(MadeUp(3).look())().decode()
+    text = Metrics(10).of(MadeUpMirror(3).snapshot())().decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {name: set().union(*(s.labels for s in samples if s.name == name)) for name in {s.name for s in samples}}
 
@@ -67,7 +63,7 @@ def test_promtool_agrees_with_the_rules_and_they_fire_for_lag_stall_and_loss(com
 @needs_promtool
 def test_what_is_exposed_is_what_prometheus_expects() -> None:
     assert PROMTOOL is not None
-    text = Metrics(10).of(MadeUp(3).look())()
+    text = Metrics(10).of(MadeUpMirror(3).snapshot())()
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr.strip(), done.stderr.decode()

@@ -24,7 +24,7 @@ from mirrormaker.settings.status_options import StatusSettings
 from mirrormaker.status import http_server as server_module
 from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.metrics import Metrics
-from tests.support.showing import MadeUp, Shown
+from tests.support.made_up_mirror import MadeUpMirror, ServedStatus
 
 TOKEN = "a-token-that-nobody-guesses"
 
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-def send(shown: Shown, request: bytes) -> bytes:
+def send(shown: ServedStatus, request: bytes) -> bytes:
     """Bytes to the server, and all that comes back until it hangs up."""
     with socket.create_connection(("127.0.0.1", shown.port), timeout=10) as connection:
         try:
@@ -56,14 +56,14 @@ def send(shown: Shown, request: bytes) -> bytes:
         return b"".join(parts)
 
 
-def get(shown: Shown, path: str, host: str = "localhost", method: str = "GET", **headers: str) -> Answer:
+def get(shown: ServedStatus, path: str, host: str = "localhost", method: str = "GET", **headers: str) -> Answer:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
     head, _, body = send(shown, ("\r\n".join(lines) + "\r\n\r\n").encode()).partition(b"\r\n\r\n")
     first, _, rest = head.decode().partition("\r\n")
     return Answer(int(first.split()[1]), Parser().parsestr(rest), body)
 
 
-def await_connections(shown: Shown, wanted: int) -> None:
+def await_connections(shown: ServedStatus, wanted: int) -> None:
     deadline = time.monotonic() + 5
     while shown.server._connections != wanted:
         assert time.monotonic() < deadline, f"{shown.server._connections} connections, not {wanted}"
@@ -71,18 +71,18 @@ def await_connections(shown: Shown, wanted: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def shown() -> Iterator[Shown]:
-    with Shown(MadeUp(30)) as page:
+def shown() -> Iterator[ServedStatus]:
+    with ServedStatus(MadeUpMirror(30)) as page:
         yield page
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Shown]:
-    with Shown(MadeUp(30), token=TOKEN, host="0.0.0.0") as page:
+def locked() -> Iterator[ServedStatus]:
+    with ServedStatus(MadeUpMirror(30), token=TOKEN, host="0.0.0.0") as page:
         yield page
 
 
-def test_the_page_runs_nothing_but_its_own_script_and_loads_nothing_from_elsewhere(shown: Shown) -> None:
+def test_the_page_runs_nothing_but_its_own_script_and_loads_nothing_from_elsewhere(shown: ServedStatus) -> None:
     page = get(shown, "/")
     policy = page.headers["Content-Security-Policy"]
     assert page.status == 200
@@ -94,7 +94,7 @@ def test_the_page_runs_nothing_but_its_own_script_and_loads_nothing_from_elsewhe
     assert page.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_every_document_is_there(shown: Shown) -> None:
+def test_every_document_is_there(shown: ServedStatus) -> None:
     overview = get(shown, "/api/status").json
     assert overview["guarantee"] == "exactly once, in order"
     assert overview["partitions"] == {"flowing": 30, "waiting": 0, "stopped": 0}
@@ -113,20 +113,20 @@ def test_every_document_is_there(shown: Shown) -> None:
     assert {"mirrormaker_records", "mirrormaker_latency_seconds", "process_cpu_seconds"} <= names
 
 
-def test_only_get_is_answered(shown: Shown) -> None:
+def test_only_get_is_answered(shown: ServedStatus) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "CONNECT"):
         answer = get(shown, "/", method=method)
         assert (answer.status, answer.headers["Allow"]) == (405, "GET"), method
 
 
-def test_what_is_not_there_is_not_found(shown: Shown) -> None:
+def test_what_is_not_there_is_not_found(shown: ServedStatus) -> None:
     for path in ("/nothing", "/api", "/../../etc/passwd", "/%2e%2e/page.html", "//evil.example/", "/page.html"):
         assert get(shown, path).status == 404, path
     assert get(shown, "/api/events?after=x").status == 400
     assert get(shown, "/api/history?after=" + "9" * 99).status == 400
 
 
-def test_a_name_that_somebody_made_to_point_here_is_refused(shown: Shown, locked: Shown) -> None:
+def test_a_name_that_somebody_made_to_point_here_is_refused(shown: ServedStatus, locked: ServedStatus) -> None:
     for host in (
         "evil.example",
         "evil.example:8080",
@@ -142,7 +142,7 @@ def test_a_name_that_somebody_made_to_point_here_is_refused(shown: Shown, locked
     assert get(locked, "/healthz", host="192.0.2.7:8080").status == 200, "others reach it under its address"
 
 
-def test_without_the_token_nothing_is_shown(locked: Shown) -> None:
+def test_without_the_token_nothing_is_shown(locked: ServedStatus) -> None:
     for path in ("/api/status", "/api/partitions", "/api/events", "/api/history", "/metrics"):
         assert get(locked, path).status == 401, path
         assert get(locked, path, Authorization="Bearer wrong").status == 401
@@ -154,7 +154,7 @@ def test_without_the_token_nothing_is_shown(locked: Shown) -> None:
     assert get(locked, "/healthz").status == get(locked, "/readyz").status == 200, "supervisors have no token"
 
 
-def test_a_token_in_the_address_becomes_a_cookie_that_is_not_the_token(locked: Shown) -> None:
+def test_a_token_in_the_address_becomes_a_cookie_that_is_not_the_token(locked: ServedStatus) -> None:
     answer = get(locked, f"/?token={TOKEN}")
     cookie = answer.headers["Set-Cookie"]
     assert (answer.status, answer.headers["Location"]) == (303, "/")
@@ -171,7 +171,7 @@ def test_a_token_in_the_address_becomes_a_cookie_that_is_not_the_token(locked: S
     assert get(locked, f"/?token={TOKEN}", Cookie=kept).status == 303, "it does not stay in the address"
 
 
-def test_garbage_is_survived(shown: Shown) -> None:
+def test_garbage_is_survived(shown: ServedStatus) -> None:
     chance = random.Random(4)
     hello = bytes.fromhex("16030100a5010000a10303") + bytes(chance.randrange(256) for _ in range(150))  # of TLS
     here = b"Host: localhost\r\n"
@@ -193,7 +193,7 @@ def test_garbage_is_survived(shown: Shown) -> None:
 
 
 def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+    shown: ServedStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_READ_WITHIN", 0.5)
     monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 5)
@@ -212,7 +212,7 @@ def test_who_is_slow_or_comes_too_often_does_not_keep_others_waiting(
     assert shown.server._connections <= 1
 
 
-def test_silent_connections_do_not_make_a_mirror_look_dead(shown: Shown) -> None:
+def test_silent_connections_do_not_make_a_mirror_look_dead(shown: ServedStatus) -> None:
     silent = [socket.create_connection(("127.0.0.1", shown.port), timeout=10) for _ in range(64)]
     try:
         await_connections(shown, 64)
@@ -225,7 +225,7 @@ def test_silent_connections_do_not_make_a_mirror_look_dead(shown: Shown) -> None
 
 
 def test_who_comes_while_all_others_are_being_answered_is_refused(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+    shown: ServedStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 0)
     assert get(shown, "/healthz").status == 503
@@ -244,7 +244,7 @@ def test_many_who_ask_for_metrics_at_once_cost_one_generation(monkeypatch: pytes
 
     text_of = Metrics._text
     monkeypatch.setattr(Metrics, "_text", counting)
-    with Shown(MadeUp(2000), max_partitions=100) as shown, ThreadPoolExecutor(30) as askers:
+    with ServedStatus(MadeUpMirror(2000), max_partitions=100) as shown, ThreadPoolExecutor(30) as askers:
         answers = list(askers.map(lambda _: get(shown, "/metrics"), range(30)))
         assert [answer.status for answer in answers] == [200] * 30
         assert len({answer.body for answer in answers}) == len(made) == 1
@@ -254,7 +254,7 @@ def test_many_who_ask_for_metrics_at_once_cost_one_generation(monkeypatch: pytes
 
 
 def test_metrics_that_cannot_be_made_are_tried_again(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shown: ServedStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown.status._written = (0.0, b"")
     monkeypatch.setattr(Metrics, "_text", lambda *_: 1 / 0)
@@ -264,7 +264,9 @@ def test_metrics_that_cannot_be_made_are_tried_again(
     assert get(shown, "/metrics").status == 200
 
 
-def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_connection_that_is_reset_leaves_no_traceback(
+    shown: ServedStatus, capsys: pytest.CaptureFixture[str]
+) -> None:
     connection = socket.create_connection(("127.0.0.1", shown.port), timeout=10)
     connection.sendall(b"GET / HT")
     await_connections(shown, 1)
@@ -275,9 +277,9 @@ def test_a_connection_that_is_reset_leaves_no_traceback(shown: Shown, capsys: py
 
 
 def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> None:
-    made_up = MadeUp(3)
-    with Shown(made_up) as shown:
-        picture = made_up.look()
+    made_up = MadeUpMirror(3)
+    with ServedStatus(made_up) as shown:
+        picture = made_up.snapshot()
         away = replace(picture.sources[0], trouble="10.1.2.3 is away", is_ready=False)
         shown.status.snapshot = replace(picture, sources=(away,))
         shown.status._take_snapshot = lambda: shown.status.snapshot
@@ -287,7 +289,7 @@ def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> 
         assert get(shown, "/api/status").json["not_ready"] == "10.1.2.3 is away"
 
 
-def test_an_address_that_is_taken_is_named(shown: Shown) -> None:
+def test_an_address_that_is_taken_is_named(shown: ServedStatus) -> None:
     taken = StatusServer(StatusSettings("127.0.0.1", shown.port, None, 10), shown.status)
     with pytest.raises(MirrorError, match=rf"--status.address 127.0.0.1:{shown.port}: .*choose another"):
         asyncio.run(taken.open())
@@ -296,8 +298,8 @@ def test_an_address_that_is_taken_is_named(shown: Shown) -> None:
 def test_a_mistake_of_ours_is_a_500_and_the_page_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made_up = MadeUp(3)
-    with Shown(made_up) as shown:
+    made_up = MadeUpMirror(3)
+    with ServedStatus(made_up) as shown:
         monkeypatch.setattr(shown.status, "_overview", lambda: 1 / 0)
         monkeypatch.setattr(shown.status, "_take_snapshot", lambda: 1 / 0)
         shown.status._kept.clear()

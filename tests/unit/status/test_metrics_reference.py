@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirrormaker.status.metrics import Metrics
 from mirrormaker.status.metrics_reference import rewritten
-from tests.support.showing import MadeUp
+from tests.support.made_up_mirror import MadeUpMirror
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -25,7 +25,7 @@ def test_the_page_is_as_the_code_has_it() -> None:
 
 
 def test_the_page_names_every_series_once() -> None:
-    text = Metrics(10).of(MadeUp(3).look())().decode()
+    text = Metrics(10).of(MadeUpMirror(3).snapshot())().decode()
     families = text_string_to_metric_families(text)
     served = [f"{family.name}_total" if family.type == "counter" else family.name for family in families]
     named = re.findall(r"^- \*\*`(\w+)`\*\*", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

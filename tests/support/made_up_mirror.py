@@ -1,4 +1,4 @@
-"""The status page of a mirror that does not exist: server, documents and page are the real ones, the figures are made up."""
+"""A real status server with made-up figures, for tests of the status page, its documents and its metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import random
 import threading
 import time
-from types import TracebackType
 
 from mirrormaker.control.control_messages import CounterReport
 from mirrormaker.settings.status_options import StatusSettings
@@ -17,23 +16,23 @@ from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, Source, Stream
 
 
-class MadeUp:
-    """A picture of so many partitions; every look finds that more was mirrored."""
+class MadeUpMirror:
+    """The figures of a mirror with this many partitions. Each snapshot shows more mirrored records than the last one."""
 
     def __init__(self, partitions: int, streams: int = 4, topics: int = 20) -> None:
         self.counts, self.events = Counts(), EventLog()
         self.keys = [(f"topic-{n % topics:02d}", n // topics) for n in range(partitions)]
         self.streams = streams
-        self.waits: set[tuple[str, int]] = set()
+        self.waiting: set[tuple[str, int]] = set()  # partitions that do not flow
         self.mirrored = 0
         self._random = random.Random(7)
         for stream in range(streams):
             self.counts.streams[stream].arrived()
 
     def mirror(self) -> None:
-        """What a second brings."""
+        """Count the records of one more second."""
         for key in self.keys:
-            if key in self.waits:
+            if key in self.waiting:
                 continue
             records = self._random.randrange(1, 50)
             late = tuple((5 + at, records) for at in range(self._random.randrange(1, 6)))
@@ -41,7 +40,8 @@ class MadeUp:
             self.counts.add(key, records, records * 1000, counters)
             self.mirrored += records
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Return the figures after one more second."""
         self.mirror()
         source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, 0, 0, self.counts)
         streams = [
@@ -53,47 +53,46 @@ class MadeUp:
         )  # fmt: skip
 
     def _partition(self, at: int, key: tuple[str, int]) -> Partition:
-        state, why = (WAITING, "NOT_ENOUGH_REPLICAS (19)") if key in self.waits else (FLOWING, "")
+        state, why = (WAITING, "NOT_ENOUGH_REPLICAS (19)") if key in self.waiting else (FLOWING, "")
         return Partition("old", *key, at % self.streams, state, why, 1000, (at * 7919) % 1000)
 
 
-class Shown:
-    """Serves a picture from a thread until the block ends."""
+class ServedStatus:
+    """Serves the status of a made-up mirror from a thread, inside `with`."""
 
     def __init__(
-        self, made_up: MadeUp, token: str | None = None, host: str = "127.0.0.1", max_partitions: int = 1000
+        self, mirror: MadeUpMirror, token: str | None = None, host: str = "127.0.0.1", max_partitions: int = 1000
     ) -> None:
         self._settings = StatusSettings(host, 0, token, max_partitions)
-        self.status = Status(made_up.look, made_up.events, max_partitions)
+        self.status = Status(mirror.snapshot, mirror.events, max_partitions)
         self._opened = threading.Event()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> ServedStatus:
         self._thread.start()
         assert self._opened.wait(10)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.loop.call_soon_threadsafe(self._enough.set)
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(10)
         self.loop.close()
 
     @property
     def port(self) -> int:
+        """The port of the server."""
         return self.server.port
 
     def _run(self) -> None:
         self.loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        self._enough = asyncio.Event()
+        self._stopping = asyncio.Event()
         self.server = StatusServer(self._settings, self.status)
         self.url = await self.server.open()
         self._opened.set()
-        await self._enough.wait()
+        await self._stopping.wait()
         self.server.close()
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}

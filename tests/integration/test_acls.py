@@ -1,0 +1,180 @@
+"""ACLs of real brokers: a missing right is named together with the command that grants it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.cli import call
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.flow import Flow, Wiring
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.grants import grant, revoke
+from mirrormaker.errors import ClusterError
+from mirrormaker.events.event import Event
+from mirrormaker.model.topic_filter import Filter, python_matcher
+from mirrormaker.settings import properties
+from mirrormaker.settings.clients import source_settings, target_settings
+from mirrormaker.settings.options import parse
+from tests.support.tls_clusters import (
+    GROUP,
+    READER,
+    SOURCE_RIGHTS,
+    TARGET_RIGHTS,
+    TOPIC,
+    WRITER,
+    TlsClusters,
+    tls_clusters,
+    write_settings,
+)
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsClusters]:
+    with tls_clusters(tmp_path_factory.mktemp("stores")) as running:
+        yield running
+
+
+def begin(clusters: TlsClusters, directory: Path) -> list[str]:
+    """Run a mirror up to the start of its streams. Return the texts of its events."""
+    consumer, producer = directory / "source.properties", directory / "target.properties"
+    consumer.write_text(f"bootstrap.servers={clusters.source.address('MTLS')}\ngroup.id={GROUP}\n{clusters.jks}")
+    producer.write_text(f"bootstrap.servers={clusters.target.address('MTLS')}\n{clusters.pkcs12}")
+    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
+    events: list[Event] = []
+
+    async def matcher() -> Callable[[str], bool]:
+        return python_matcher(TOPIC)
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        source = source_settings(properties.read(str(consumer), "--consumer.config"))
+        target = target_settings(properties.read(str(producer), "--producer.config"))
+        wiring = Wiring(
+            parse(line),
+            target,
+            Filter.of(TOPIC, None),
+            matcher,
+            never,
+            ControlServer(),
+            directory / "spark.log",
+            events.append,
+        )
+        flow = Flow(0, source, wiring, None)
+        try:
+            await flow.connect()
+            running = asyncio.ensure_future(flow.run())
+            await asyncio.wait([running, asyncio.ensure_future(flow.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+            flow.stop()
+            await running
+        finally:
+            flow.source.close()
+            flow.target.close()
+
+    asyncio.run(run())
+    return [event.text for event in events]
+
+
+def refusal(clusters: TlsClusters, directory: Path) -> str:
+    """Return the error for a missing right. It takes a moment until a broker knows changed ACLs."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            begin(clusters, directory)
+        except ClusterError as error:
+            return str(error)
+        assert time.monotonic() < deadline, "the mirror has all rights"
+
+
+def begin_within(clusters: TlsClusters, directory: Path, seconds: float = 10) -> list[str]:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return begin(clusters, directory)
+        except ClusterError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def without_the_topic(target: Cluster) -> None:
+    """Delete the topic, so that the mirror must create it."""
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=target.bootstrap)
+    try:
+        if TOPIC in admin.list_topics():
+            admin.delete_topics([TOPIC])
+        while TOPIC in admin.list_topics():
+            time.sleep(0.05)
+    finally:
+        admin.close()
+
+
+@pytest.mark.parametrize(
+    ("side", "right"),
+    [*(("source", right) for right in SOURCE_RIGHTS), *(("target", right) for right in TARGET_RIGHTS)],
+)
+def test_a_right_that_is_missing_is_named_with_the_command_that_grants_it(
+    clusters: TlsClusters, tmp_path: Path, side: str, right: tuple[str, str, str]
+) -> None:
+    cluster: Cluster = getattr(clusters, side)
+    who, (operation, kind, name) = READER if side == "source" else WRITER, right
+    if operation == "Create":
+        without_the_topic(clusters.target)
+    else:
+        begin_within(clusters, tmp_path)
+    revoke(cluster, who, *right)
+    try:
+        said = refusal(clusters, tmp_path)
+    finally:
+        grant(cluster, who, *right)
+    servers = cluster.address("MTLS")
+    assert f"{servers} does not give {who} the right to" in said
+    command = said.partition("this grants it: ")[2]
+    assert command.startswith(f"kafka-acls --bootstrap-server {servers} --add --allow-principal {who} --operation")
+    assert f"--operation {operation}" in command
+    assert command.endswith(f"--{kind} {name}")
+
+
+def test_the_command_grants_what_it_says(clusters: TlsClusters, tmp_path: Path) -> None:
+    revoke(clusters.source, READER, *SOURCE_RIGHTS[1])
+    words = shlex.split(refusal(clusters, tmp_path).partition("this grants it: ")[2])
+    words[words.index("--bootstrap-server") + 1] = (
+        clusters.source.bootstrap
+    )  # the listener at which an administrator may connect
+    done = clusters.source.tools.run("org.apache.kafka.tools.AclCommand", *words[1:])
+    assert done.returncode == 0, done.stdout + done.stderr
+    begin_within(clusters, tmp_path)
+
+
+def test_settings_that_may_not_be_read_are_not_taken_over_and_a_line_says_so(
+    clusters: TlsClusters, tmp_path: Path
+) -> None:
+    right = ("DescribeConfigs", "topic", TOPIC)
+    revoke(clusters.source, READER, *right)
+    try:
+        deadline, said = time.monotonic() + 10, ""
+        while "is created with the target's own settings" not in said:
+            assert time.monotonic() < deadline, said
+            without_the_topic(clusters.target)
+            said = "\n".join(begin_within(clusters, tmp_path))
+    finally:
+        grant(clusters.source, READER, *right)
+    assert f"{READER} the right to DescribeConfigs on topic {TOPIC}" in said
+
+
+def test_the_offset_checker_comes_in_the_same_way(
+    clusters: TlsClusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_within(clusters, tmp_path)  # the mirror commits the start of each partition
+    servers = clusters.source.address("MTLS")
+    file = write_settings(tmp_path, servers, clusters.jks)
+    assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
+    assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
