@@ -46,7 +46,6 @@ class MirrorStatus:
     flowing: int
     waiting: int
     stopped: int
-    exit_code: int | None = None
 
     @property
     def caught_up(self) -> bool:
@@ -167,7 +166,7 @@ def mirror(
     streams: int = 2,
     until_caught_up: bool = False,
     handler: str | MessageHandler | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | bool] | None = None,
 ) -> Mirror:
     """Start to mirror topics from one or several sources to the target, and return at once.
 
@@ -175,7 +174,7 @@ def mirror(
     regular expression, or a list of names. With `spark` the streams run in that session, which is neither configured nor stopped;
     otherwise Spark is started, and ended with the mirror. With `until_caught_up` the mirror ends when everything is copied that
     was there at its start. `handler` is a message handler: a function, or `"package.module:name"`. `options` are further options of
-    `mirrormaker run` by their names: `{"abort.on.send.failure": "false"}`.
+    `mirrormaker run` by their names; flags take True: `{"abort.on.send.failure": "false", "accept.new.target": True}`.
     """
     run_options, sources, target_settings = _run_settings(
         source, target, topics, streams, until_caught_up, handler, options or {}
@@ -227,7 +226,7 @@ def _run_settings(
     streams: int,
     until_caught_up: bool,
     handler: str | MessageHandler | None,
-    more: Mapping[str, str],
+    more: Mapping[str, str | bool],
 ) -> tuple[RunOptions, list[SourceSettings], TargetSettings]:
     """Turn the arguments of `mirror` into those that the driver takes, through the same checks as the command line."""
     from mirrormaker.settings import options as run_options
@@ -242,7 +241,8 @@ def _run_settings(
     if isinstance(handler, str):
         words += ["--message.handler", handler]
     for name, value in more.items():
-        words += [f"--{name.removeprefix('--')}", value]
+        option = f"--{name.removeprefix('--')}"
+        words += [option, value] if isinstance(value, str) else [option] if value else []
     checked = run_options.parse(words)
     if handler is not None and not isinstance(handler, str):
         if not callable(handler):
@@ -261,4 +261,5 @@ def _many(source: Settings | Sequence[Settings]) -> list[Settings]:
 
 
 def _pattern(topics: str | Sequence[str]) -> str:
-    return topics if isinstance(topics, str) else "|".join(topics)
+    """Return a regular expression that matches the pattern, or exactly the named topics."""
+    return topics if isinstance(topics, str) else "|".join(name.replace(".", r"\.") for name in topics)

@@ -40,8 +40,8 @@
     ├── BadMessage                  a message between driver and streams that cannot be read
     └── DriverGone                  a stream lost its driver
 
-`retriable` says whether the same call may succeed later without anyone changing a setting. `scope` says how far the error
-reaches: whoever handles it may stop that much, and nothing more. Both are attributes of the class unless an instance knows better.
+`retriable` says whether the program tries the same call again. `scope` says how far the error reaches: whoever handles it may
+stop that much, and nothing more. Both are attributes of the class unless an instance knows better.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ import asyncio
 from typing import Any
 
 from mirrormaker.kafka_errors import Scope, error_code
-
-__all__ = ["OUTAGE", "Scope"]  # the classes below are imported by name
 
 
 class MirrorError(Exception):

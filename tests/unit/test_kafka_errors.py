@@ -9,8 +9,8 @@ import kafka.errors
 import pytest
 
 from mirrormaker import errors, kafka_errors
-from mirrormaker.errors import BrokerError, MirrorError, Scope, raise_for
-from mirrormaker.kafka_errors import CODES, error_code
+from mirrormaker.errors import BrokerError, MirrorError, raise_for
+from mirrormaker.kafka_errors import CODES, Scope, error_code
 
 # kafka-python calls these retriable or not; Kafka itself, which the table follows, says otherwise.
 _OTHERWISE = {-1, 1, 2, 55, 60, 84, 113}

@@ -21,7 +21,7 @@ from mirrormaker.driver.instance_ids import InstanceIds
 from mirrormaker.driver.observer import ObservedSource, add_up, take_snapshot
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
 from mirrormaker.driver.summary import guarantee, name_of, opening_lines
-from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, Scope, describe
+from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
 from mirrormaker.events.process_events import (
     Finished,
     LostInTotal,
@@ -32,6 +32,7 @@ from mirrormaker.events.process_events import (
     UndeliveredInFile,
     WaitingForSpark,
 )
+from mirrormaker.kafka_errors import Scope
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions

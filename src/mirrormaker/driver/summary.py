@@ -63,13 +63,15 @@ def name_of(flow: Flow) -> str:
 
 def _source_lines(flow: Flow, filter: Filter) -> list[str]:
     reset = flow.settings.auto_offset_reset
-    reset_words = f"auto.offset.reset={reset}" if reset else "auto.offset.reset is unset: earliest"
-    start = "first start of this group: " if flow.acquisition.first_start else "committed offsets; for others "
+    start = "committed offsets; new partitions from their beginning"
+    if flow.acquisition.first_start:
+        reset_words = f"auto.offset.reset={reset}" if reset else "auto.offset.reset is unset: earliest"
+        start = f"first start of this group: {reset_words}"
     cluster = f"cluster {flow.source.id}, " if flow.source.id else ""  # clusters before 0.10.1 have no id
     lines = [
         f"source     {flow.source.endpoint} ({cluster}group {flow.settings.group_id})",
         f"topics     {_topics(flow, filter)}",
-        f"start      {start}{reset_words}",
+        f"start      {start}",
     ]
     if flow.topic_sync.left_out:
         names = ", ".join(flow.topic_sync.left_out)

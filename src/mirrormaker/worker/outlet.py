@@ -12,22 +12,13 @@ from crc32c import crc32c
 
 from mirrormaker.errors import BrokerError, NumbersBroken, describe
 from mirrormaker.kafka_errors import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    INVALID_REQUEST,
-    INVALID_REQUIRED_ACKS,
-    INVALID_TIMESTAMP,
-    INVALID_TOPIC_EXCEPTION,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
-    RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_PRODUCER_ID,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    Scope,
 )
 from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
@@ -47,20 +38,6 @@ if TYPE_CHECKING:
 _REFUSALS_WHEN_FORGOTTEN = 3
 # The batch was appended, but not on enough in-sync replicas in time.
 _UNCONFIRMED = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-# The broker will always refuse this batch, because of a record in it.
-_BAD_RECORD = frozenset(
-    {CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_REQUEST, INVALID_RECORD}
-)
-# The broker will always refuse every batch for this topic. All other errors may pass.
-_WHOLE_TOPIC = frozenset(
-    {
-        INVALID_TOPIC_EXCEPTION,
-        INVALID_REQUIRED_ACKS,
-        CLUSTER_AUTHORIZATION_FAILED,
-        UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        UNSUPPORTED_COMPRESSION_TYPE,
-    }
-)
 
 
 class Entry:
@@ -209,9 +186,9 @@ class Outlet:
         elif code == TOPIC_AUTHORIZATION_FAILED:
             reason = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
             cursor.interrupt(cursor.stop_error(entry.first, reason))
-        elif code in _WHOLE_TOPIC:
+        elif _refuses_topic(error):
             cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
-        elif code not in _BAD_RECORD:
+        elif not _refuses_record(error):
             cursor.interrupt(error)
         elif entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
@@ -247,3 +224,13 @@ class Outlet:
         self.ready = kept
         if self.sender is not None and not kept:
             self.sender.forget(self)
+
+
+def _refuses_topic(error: Exception) -> bool:
+    """Return True if the broker will refuse every batch for the topic. `kafka_errors` says how far each code reaches."""
+    return isinstance(error, BrokerError) and error.scope >= Scope.TOPIC and not error.retriable
+
+
+def _refuses_record(error: Exception) -> bool:
+    """Return True if the broker will always refuse this batch, because of a record in it."""
+    return isinstance(error, BrokerError) and error.scope is Scope.RECORD

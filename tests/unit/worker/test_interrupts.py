@@ -204,7 +204,7 @@ def test_a_new_partition_cuts_an_idle_poll_short_and_nobody_counts_a_retry(
         stream.target.topics = {"t": Topic("t", bytes(16), False, {p: Partition(1, 0, 1) for p in (0, 1)})}
         stream.source.topics, stream.source.brokers = stream.target.topics, {1: ("a", 1)}
         monkeypatch.setattr(stream.source, "connection", connection)
-        monkeypatch.setattr(stream, "refresh_source", refresh)
+        monkeypatch.setattr(stream.metadata, "refresh_source", refresh)
         first, second = stage.take(), stage.take(replace(START, partition=1, cuts=(Cut(1, 20, 1000),)))
         await until(lambda: first.flowing and second.flowing)
         fetcher = fetcher_of(stream)
