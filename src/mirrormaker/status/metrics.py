@@ -1,4 +1,4 @@
-"""`/metrics`, for Prometheus."""
+"""The text that `/metrics` serves for Prometheus, made from a snapshot of the mirror."""
 
 from __future__ import annotations
 
@@ -12,130 +12,206 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
-from mirrormaker.status.counts import Figures, Key
+from mirrormaker.status.counts import Figures, Key, StreamFigures
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
 from mirrormaker.worker.counters import BOUNDS, CLASSES
 
 _PLACE = ("source", "topic", "partition")
-_OTHER = "other"  # the topic or partition under which those are added up that have no series of their own
-# Milliseconds: every second class or so, because each is a series of each partition.
-_SHOWN = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 3_600_000)
-_BUCKETS = [(BOUNDS.index(bound), str(bound / 1000)) for bound in _SHOWN]
+# Partitions without series of their own are added up under this name of a partition or topic.
+_OTHER = "other"
+# Bounds of the latency histogram in milliseconds. The counters have about twice as many, but each is a series per partition.
+_HISTOGRAM_BOUNDS = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 3_600_000)
+_BUCKETS = [(BOUNDS.index(bound), str(bound / 1000)) for bound in _HISTOGRAM_BOUNDS]
 
 Labels = tuple[str, str, str]
-Place = tuple[str, Key, Figures]  # a source and its partition, and what was counted there
-Rows = list[tuple[Any, ...]]
+CountedPartition = tuple[str, Key, Figures]  # the name of the source, the partition, its counts
+Rows = list[tuple[Any, ...]]  # label values, and the value of the series at the end
 
 
 class Metrics:
-    """Which partitions have series of their own: the first that came, up to a number. That never changes, so no count goes back."""
+    """Makes the text of `/metrics`, with a limit on the number of series.
+
+    The first `max_partitions` partitions have series of their own for as long as the process lives, so no counter goes back.
+    """
 
     def __init__(self, max_partitions: int) -> None:
-        self._max = max_partitions
-        self._own: dict[tuple[str, str, int], Labels] = {}
-        self._topics: set[tuple[str, str]] = set()  # with a series for the rest of their partitions
+        self._max_partitions = max_partitions
+        self._labels: dict[tuple[str, str, int], Labels] = {}
+        # Topics that have one series for all partitions without series of their own.
+        self._topics_with_other: set[tuple[str, str]] = set()
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
 
-    def of(self, picture: Snapshot) -> Callable[[], bytes]:
-        """What is counted now; the text is made when the result is called, in another thread, but in one at a time.
+    def of(self, snapshot: Snapshot) -> Callable[[], bytes]:
+        """Copy the counts now, and return a function that makes the text of them.
 
-        Only the copy is made here, 5 ms for 2,000 partitions: whoever calls has streams to listen to.
+        Call that function in another thread, but in one thread at a time. The copy takes 5 ms for 2,000 partitions and the text
+        up to a second, in which the event loop could not listen to streams.
         """
         counted = [
-            (source.name, key, one.figures)
-            for source in picture.sources
-            for key, one in source.counts.partitions.items()
+            (source.name, key, counts.figures)
+            for source in snapshot.sources
+            for key, counts in source.counts.partitions.items()
         ]
-        return lambda: self._text(picture, counted)
+        return lambda: self._text(snapshot, counted)
 
-    def _text(self, picture: Snapshot, counted: list[Place]) -> bytes:
-        families = [*self._of_partitions(picture, counted), *_of_sources(picture), *_of_streams(picture)]
+    def _text(self, snapshot: Snapshot, counted: list[CountedPartition]) -> bytes:
+        families = [
+            *self._partition_families(snapshot, counted),
+            *_source_families(snapshot),
+            *_stream_families(snapshot),
+        ]
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Ready(families))
+        registry.register(_FamilyCollector(families))
         return generate_latest(registry) + generate_latest(self._process)
 
     def labels(self, source: str, topic: str, partition: int) -> Labels:
+        """Return the labels under which a partition is counted: its own, or those of a sum if there are too many partitions."""
         key = (source, topic, partition)
-        if key not in self._own:
-            if len(self._own) < self._max:
-                self._own[key] = (source, topic, str(partition))
-            elif (source, topic) in self._topics or len(self._topics) < self._max:
-                self._topics.add((source, topic))
+        if key not in self._labels:
+            if len(self._labels) < self._max_partitions:
+                self._labels[key] = (source, topic, str(partition))
+            elif (source, topic) in self._topics_with_other or len(self._topics_with_other) < self._max_partitions:
+                self._topics_with_other.add((source, topic))
                 return (source, topic, _OTHER)
             else:
                 return (source, _OTHER, _OTHER)
-        return self._own[key]
+        return self._labels[key]
 
-    def _of_partitions(self, picture: Snapshot, places: list[Place]) -> Iterator[Metric]:
-        counted: dict[Labels, list[Figures]] = defaultdict(list)
+    def _partition_families(self, snapshot: Snapshot, counted: list[CountedPartition]) -> Iterator[Metric]:
+        figures_by_labels: dict[Labels, list[Figures]] = defaultdict(list)
         lags: dict[Labels, int] = defaultdict(int)
-        for row in picture.partitions:  # they come first: what is here now needs its series more than what was
-            lags[self.labels(row.source, row.topic, row.partition)] += row.lag
-        for source, key, figures in places:
-            counted[self.labels(source, *key)].append(figures)
+        # The partitions that this process mirrors now get their labels before those that it has counted and given away.
+        for partition in snapshot.partitions:
+            lags[self.labels(partition.source, partition.topic, partition.partition)] += partition.lag
+        for source, key, figures in counted:
+            figures_by_labels[self.labels(source, *key)].append(figures)
 
-        def total(of: Callable[[Figures], int]) -> Rows:
-            return [(*labels, sum(map(of, some))) for labels, some in counted.items()]
+        def sums(count: Callable[[Figures], int]) -> Rows:
+            return [(*labels, sum(map(count, figures))) for labels, figures in figures_by_labels.items()]
 
-        yield _counters("records", "Records that the target has acknowledged", _PLACE, total(lambda c: c.records))
         yield _counters(
-            "bytes", "Bytes of the batches that the target has acknowledged", _PLACE, total(lambda c: c.bytes)
+            "records", "Records that the target has acknowledged", _PLACE, sums(lambda figures: figures.records)
         )
-        lanes = [(*row[:3], "batches", row[3]) for row in total(lambda c: c.as_is)]
-        lanes += [(*row[:3], "records", row[3]) for row in total(lambda c: c.unpacked)]
-        yield _counters("batches", "Batches sent: forwarded as they are, or packed anew", (*_PLACE, "lane"), lanes)
-        yield _counters("retries", "Attempts that failed and were made again", _PLACE, total(lambda c: c.retries))
         yield _counters(
-            "resumes", "Times that a target log was read to find out how far it is", _PLACE, total(lambda c: c.resumes)
+            "bytes",
+            "Bytes of the batches that the target has acknowledged",
+            _PLACE,
+            sums(lambda figures: figures.bytes),
+        )
+        lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.as_is)]
+        lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.unpacked)]
+        yield _counters(
+            "batches",
+            "Batches that the target has acknowledged: forwarded unchanged (lane batches), or packed again (lane records)",
+            (*_PLACE, "lane"),
+            lanes,
+        )
+        yield _counters(
+            "retries",
+            "Attempts to fetch or to send that failed and were repeated",
+            _PLACE,
+            sums(lambda figures: figures.retries),
+        )
+        yield _counters(
+            "resumes",
+            "Times that the target's log was read to find out which records it already holds",
+            _PLACE,
+            sums(lambda figures: figures.resumes),
         )
         lag = [(*labels, count) for labels, count in lags.items()]
         yield _gauges("lag_records", "Records on the source that are not on the target yet", _PLACE, lag)
-        late = HistogramMetricFamily(
-            "mirrormaker_latency_seconds", "From a record's timestamp to the target's acknowledgement", labels=_PLACE
+        latency = HistogramMetricFamily(
+            "mirrormaker_latency_seconds",
+            "Time from a record's timestamp to the target's acknowledgement",
+            labels=_PLACE,
         )
-        for labels, some in counted.items():
-            late.add_metric(labels, *_histogram(some))
-        yield late
+        for labels, partitions in figures_by_labels.items():
+            latency.add_metric(labels, *_histogram(partitions))
+        yield latency
 
 
-def _of_sources(picture: Snapshot) -> Iterator[Metric]:
-    info = [(s.name, s.group, s.cluster, s.address, __version__, 1) for s in picture.sources]
-    yield _gauges("source_info", "Always 1", ("source", "group", "cluster", "address", "version"), info)
-    yield _gauges("source_ready", "1 if its partitions are known and its streams at work", ("source",),
-                  [(s.name, int(s.is_ready)) for s in picture.sources])  # fmt: skip
-    yield _counters("dropped_records", "Records that could not be delivered and were written down instead (numDroppedMessages)",
-                    ("source",), [(s.name, s.dropped) for s in picture.sources])  # fmt: skip
-    yield _counters("lost_ranges", "Ranges of offsets that were gone from the source before they were mirrored", ("source",),
-                    [(s.name, s.lost) for s in picture.sources])  # fmt: skip
-    yield _counters("rebalances", "Times that the group has shared its partitions", ("source",),
-                    [(s.name, s.counts.rebalances) for s in picture.sources])  # fmt: skip
+def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
+    sources = snapshot.sources
+    yield _gauges(
+        "source_info",
+        "The source's consumer group, cluster id and address, and the version of mirrormaker, as labels; the value is 1",
+        ("source", "group", "cluster", "address", "version"),
+        [(source.name, source.group, source.cluster, source.address, __version__, 1) for source in sources],
+    )
+    yield _gauges(
+        "source_ready",
+        "1 if the source's partitions are known and at least one of its streams is connected to the driver, otherwise 0",
+        ("source",),
+        [(source.name, int(source.is_ready)) for source in sources],
+    )
+    yield _counters(
+        "dropped_records",
+        "Records that could not be delivered and are listed in the undelivered file instead (numDroppedMessages)",
+        ("source",),
+        [(source.name, source.dropped) for source in sources],
+    )
+    yield _counters(
+        "lost_ranges",
+        "Ranges of offsets that the source lost: deleted before they were mirrored, or truncated afterwards (LOST in the log)",
+        ("source",),
+        [(source.name, source.lost) for source in sources],
+    )
+    yield _counters(
+        "rebalances",
+        "Rebalances of the consumer group that this process took part in",
+        ("source",),
+        [(source.name, source.counts.rebalances) for source in sources],
+    )
     states: dict[tuple[str, str], int] = {
-        (source.name, state): 0 for source in picture.sources for state in (FLOWING, WAITING, STOPPED)
+        (source.name, state): 0 for source in sources for state in (FLOWING, WAITING, STOPPED)
     }
-    for row in picture.partitions:
-        states[row.source, row.state] += 1
-    yield _gauges("partitions", "Partitions that this process mirrors, by state", ("source", "state"),
-                  [(*labels, count) for labels, count in states.items()])  # fmt: skip
+    for partition in snapshot.partitions:
+        states[partition.source, partition.state] += 1
+    yield _gauges(
+        "partitions",
+        "Partitions that this process mirrors, by state",
+        ("source", "state"),
+        [(*labels, count) for labels, count in states.items()],
+    )
 
 
-def _of_streams(picture: Snapshot) -> Iterator[Metric]:
+def _stream_families(snapshot: Snapshot) -> Iterator[Metric]:
     labels = ("source", "stream")
 
-    def each(of: Callable[[Any], float]) -> Rows:
-        return [(stream.source, str(stream.number), of(stream.figures)) for stream in picture.streams]
+    def rows(value: Callable[[StreamFigures], float]) -> Rows:
+        return [(stream.source, str(stream.number), value(stream.figures)) for stream in snapshot.streams]
 
-    yield _gauges("stream_up", "1 if the stream is at work", labels, each(lambda f: int(f.at_work)))
-    yield _counters("stream_starts", "Times that the stream was started", labels, each(lambda f: f.starts))
-    yield _gauges("stream_buffer_bytes", "Bytes between source and target", labels, each(lambda f: f.buffer))
-    limit = [(s.source, str(s.number), picture.buffer_limit) for s in picture.streams]
-    yield _gauges("stream_buffer_limit_bytes", "Bytes that may be between source and target", labels, limit)
-    yield _counters("stream_cpu_seconds", "Processor time of the stream's process", labels, each(lambda f: f.cpu))
-    yield _gauges("stream_resident_memory_bytes", "Memory of the stream's process", labels, each(lambda f: f.memory))
+    yield _gauges(
+        "stream_up",
+        "1 if the stream is connected to the driver, otherwise 0",
+        labels,
+        rows(lambda figures: int(figures.at_work)),
+    )
+    yield _counters("stream_starts", "Times that the stream was started", labels, rows(lambda figures: figures.starts))
+    yield _gauges(
+        "stream_buffer_bytes",
+        "Bytes in the stream's buffer, between source and target",
+        labels,
+        rows(lambda figures: figures.buffer),
+    )
+    yield _gauges(
+        "stream_buffer_limit_bytes",
+        "Limit of mirrormaker_stream_buffer_bytes: buffer.memory",
+        labels,
+        rows(lambda _: snapshot.buffer_limit),
+    )
+    yield _counters("stream_cpu_seconds", "CPU time of the stream's process", labels, rows(lambda figures: figures.cpu))
+    yield _gauges(
+        "stream_resident_memory_bytes",
+        "Resident memory of the stream's process",
+        labels,
+        rows(lambda figures: figures.memory),
+    )
 
 
-class _Ready(Collector):
-    """What was counted already."""
+class _FamilyCollector(Collector):
+    """Hands families that are complete to a registry."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -144,22 +220,23 @@ class _Ready(Collector):
         return self._families
 
 
-def _counters(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    family = CounterMetricFamily(f"mirrormaker_{name}", text, labels=labels)
+def _counters(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    family = CounterMetricFamily(f"mirrormaker_{name}", help_text, labels=labels)
     for row in rows:
         family.add_metric(row[:-1], row[-1])
     return family
 
 
-def _gauges(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    family = GaugeMetricFamily(f"mirrormaker_{name}", text, labels=labels)
+def _gauges(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
+    family = GaugeMetricFamily(f"mirrormaker_{name}", help_text, labels=labels)
     for row in rows:
         family.add_metric(row[:-1], row[-1])
     return family
 
 
-def _histogram(some: list[Figures]) -> tuple[list[tuple[str, float]], float]:
-    """Buckets as Prometheus wants them, each with all before it, and the sum in seconds."""
-    up_to = list(accumulate(sum(counted.late[at] for counted in some) for at in range(CLASSES)))
-    buckets = [(bound, float(up_to[at])) for at, bound in _BUCKETS]
-    return [*buckets, ("+Inf", up_to[-1])], sum(counted.late_ms for counted in some) / 1000
+def _histogram(partitions: list[Figures]) -> tuple[list[tuple[str, float]], float]:
+    """Return the buckets of all these partitions together, each including all smaller ones, and the sum in seconds."""
+    counts = (sum(figures.late[index] for figures in partitions) for index in range(CLASSES))
+    cumulative = list(accumulate(counts))
+    buckets = [(bound, float(cumulative[index])) for index, bound in _BUCKETS]
+    return [*buckets, ("+Inf", cumulative[-1])], sum(figures.late_ms for figures in partitions) / 1000
