@@ -6,8 +6,11 @@ Importing this module loads neither PySpark nor the engine; each call imports wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -91,19 +94,17 @@ class Mirror:
     def status(self) -> MirrorStatus:
         """Return the mirror's totals now, or those at its end."""
         if self._last is None and self._loop is not None and self.running:
-            asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
-            try:
-                return asked.result(_ANSWER_WITHIN)
-            except (TimeoutError, asyncio.CancelledError):
-                pass  # it ends just now
+            # RuntimeError and CancelledError: the mirror ends just now.
+            with contextlib.suppress(TimeoutError, FutureCancelled, RuntimeError):
+                return asyncio.run_coroutine_threadsafe(self._ask(), self._loop).result(_ANSWER_WITHIN)
         return self._last or MirrorStatus(self.running, 0, 0, 0, 0, 0, 0, 0)
 
     def wait(self, timeout: float | None = None) -> MirrorStatus:
         """Wait until the mirror has ended, and return its last status. Raise its error, or TimeoutError."""
-        try:
-            code = self._ended.result(timeout)
-        except TimeoutError as error:
-            raise TimeoutError(f"the mirror still runs after {timeout:g} s") from error
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the mirror still runs after {timeout:g} s")
+        code = self._ended.result()
         if code != 0:
             reasons = self._display.complaints if self._display is not None else []
             raise MirrorError("; ".join(reasons) or f"the mirror ended with exit code {code}")
@@ -113,7 +114,8 @@ class Mirror:
         """End the mirror in good order, and wait for it: answers in, positions committed, group left."""
         loop, driver = self._loop, self._driver
         if loop is not None and driver is not None and self.running:
-            loop.call_soon_threadsafe(driver.stop)
+            with contextlib.suppress(RuntimeError):  # it ends just now
+                loop.call_soon_threadsafe(driver.stop)
         self._thread.join()
 
     def _run(self) -> None:
@@ -170,16 +172,17 @@ def mirror(
 ) -> Mirror:
     """Start to mirror topics from one or several sources to the target, and return at once.
 
-    `source` and `target` are settings as in `--consumer.config` and `--producer.config`: a file's path, or a mapping. `topics` is a
-    regular expression, or a list of names. With `spark` the streams run in that session, which is neither configured nor stopped;
-    otherwise Spark is started, and ended with the mirror. With `until_caught_up` the mirror ends when everything is copied that
-    was there at its start. `handler` is a message handler: a function, or `"package.module:name"`. `options` are further options of
-    `mirrormaker run` by their names; flags take True: `{"abort.on.send.failure": "false", "accept.new.target": True}`.
+    `source` and `target` are settings as in `--consumer.config` and `--producer.config`: a file's path, or a mapping. `topics` is
+    a regular expression, or a list of names. The streams run in `spark`, or else in the program's active session: neither is
+    configured nor stopped. Without a session, Spark is started, and ended with the mirror. With `until_caught_up` the mirror ends
+    when everything is copied that was there at its start. `handler` is a message handler: a function, or `"package.module:name"`.
+    `options` are further options of `mirrormaker run` by their names; flags take True:
+    `{"abort.on.send.failure": "false", "accept.new.target": True}`.
     """
     run_options, sources, target_settings = _run_settings(
         source, target, topics, streams, until_caught_up, handler, options or {}
     )
-    return Mirror(run_options, sources, target_settings, spark)
+    return Mirror(run_options, sources, target_settings, spark or _active_session())
 
 
 def verify(
@@ -252,6 +255,15 @@ def _run_settings(
     sources = [source_settings(properties.load(each, "source"), checked.login_files) for each in _many(source)]
     producer = target_settings(properties.load(target, "target"), checked.login_files)
     return combine(checked, sources, producer)
+
+
+def _active_session() -> SparkSession | None:
+    """Return the Spark session that this program works with: a process can have one SparkContext only."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 def _many(source: Settings | Sequence[Settings]) -> list[Settings]:

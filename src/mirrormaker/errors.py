@@ -5,7 +5,8 @@
     MirrorError                     one line that a user can act on
     ├── SettingError                an option or a property is missing, unreadable or contradictory
     ├── ClusterError                a cluster cannot be reached, or refuses what the mirror needs
-    │   └── ZooKeeperError          no ZooKeeper server answers
+    │   ├── ZooKeeperError          no ZooKeeper server answers
+    │   └── UnsupportedRequest      a broker does not know a request
     ├── LedgerError                 the group's committed positions do not fit this mirror
     ├── FencedError                 another process took this one's place in the group
     ├── AbortError                  a record cannot be delivered, and the user chose to stop then
@@ -23,7 +24,6 @@
     │   │       └── LoginFailed     the broker refuses our login
     │   │           └── NoTicket    there is no Kerberos ticket; nothing was sent
     │   ├── BadFrame                an answer cannot be decoded
-    │   ├── UnsupportedRequest      the broker does not know a request
     │   ├── NotMember               the consumer group went on without this member
     │   └── Unanswered              a broker keeps not answering for one topic
     ├── DataError                   bytes that are not what they should be
@@ -81,6 +81,10 @@ class ZooKeeperError(ClusterError):
     """No ZooKeeper server answered in time."""
 
     unknown_host = False  # True if none of the names has an address
+
+
+class UnsupportedRequest(ClusterError):
+    """A broker is too old, or too new, for a request: asking again at once would not help."""
 
 
 class LedgerError(MirrorError):
@@ -191,13 +195,6 @@ class NoTicket(LoginFailed):
 
 class BadFrame(WireError):
     """An answer whose lengths do not add up."""
-
-
-class UnsupportedRequest(WireError):
-    """The broker is too old, or too new, for a request."""
-
-    retriable = False
-    scope = Scope.SOURCE
 
 
 class NotMember(WireError):

@@ -1,7 +1,7 @@
 """Kafka's error codes: their names, what they mean to a mirror, whether trying again may help, and how far each one reaches.
 
 A new code needs one line here. Names and numbers are Kafka's own (`org.apache.kafka.common.protocol.Errors`). A code that is not in
-the table is treated as UNKNOWN_SERVER_ERROR: retriable, and the trouble of one partition.
+the table is treated as UNKNOWN_SERVER_ERROR: not retriable, and the trouble of one partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ErrorCode(NamedTuple):
 _R, _P, _T, _S = Scope.RECORD, Scope.PARTITION, Scope.TOPIC, Scope.SOURCE
 
 _TABLE = (
-    (-1, "UNKNOWN_SERVER_ERROR", True, _P, "the broker failed for a reason that it does not name"),
+    (-1, "UNKNOWN_SERVER_ERROR", False, _P, "the broker failed for a reason that it does not name"),
     (1, "OFFSET_OUT_OF_RANGE", False, _P, "the broker no longer has this offset, or does not have it yet"),
     (2, "CORRUPT_MESSAGE", True, _R, "a batch does not match its checksum, or is malformed"),
     (3, "UNKNOWN_TOPIC_OR_PARTITION", True, _T, "the broker does not know the topic or partition"),

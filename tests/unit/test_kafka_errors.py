@@ -13,7 +13,7 @@ from mirrormaker.errors import BrokerError, MirrorError, raise_for
 from mirrormaker.kafka_errors import CODES, Scope, error_code
 
 # kafka-python calls these retriable or not; Kafka itself, which the table follows, says otherwise.
-_OTHERWISE = {-1, 1, 2, 55, 60, 84, 113}
+_OTHERWISE = {1, 2, 55, 60, 84, 113}
 
 THEIRS: dict[int, Any] = {
     getattr(kind, "errno", 0): kind
@@ -46,9 +46,9 @@ def test_named_codes_are_those_of_the_table() -> None:
     assert {name: CODES[value].name for name, value in named.items()} == {name: name for name in named}
 
 
-def test_an_unknown_code_is_tried_again_and_keeps_its_number() -> None:
+def test_an_unknown_code_is_one_partitions_and_keeps_its_number() -> None:
     error = BrokerError(30_000)
-    assert (error.code, error.retriable, error.scope) == (30_000, True, Scope.PARTITION)
+    assert (error.code, error.retriable, error.scope) == (30_000, False, Scope.PARTITION)
     assert str(error).startswith("UNKNOWN_ERROR_CODE (30000)")
     assert error_code(30_000).code == 30_000
 

@@ -22,6 +22,7 @@ class Verdict:
 
     @property
     def same(self) -> bool:
+        """True if no difference was found."""
         return not self.differences
 
 

@@ -35,7 +35,7 @@ from mirrormaker.driver.stream_jobs import StreamJobs
 from mirrormaker.driver.topic_sync import TopicSync
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.driver.undelivered import Undelivered
-from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, MirrorError
+from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, MirrorError, UnsupportedRequest
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
@@ -107,7 +107,7 @@ class Flow:
         settings, options, source, target = self.settings, self.options, self.source, self.target
         wiring, scheduler, report = self.wiring, self.scheduler, self._report
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
-        self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys)
+        self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys, report)
         self.committer = Committer(self.membership, scheduler, options.commit_interval)
         routing = Routing(
             source,
@@ -189,7 +189,7 @@ class Flow:
     async def _read_expiration(self) -> None:
         """Read how old records must be for the target to forget their producer; keep Kafka's default if it does not tell."""
         broker = min(self.target.brokers, default=0)
-        with contextlib.suppress(*OUTAGE):
+        with contextlib.suppress(*OUTAGE, UnsupportedRequest):
             keys = ["producer.id.expiration.ms"]
             for setting in (await describe_configs(self.target, BROKER, [str(broker)], keys, broker))[0].configs or ():
                 self._expiration_ms = int(setting.value)

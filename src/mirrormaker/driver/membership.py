@@ -24,7 +24,9 @@ from mirrormaker.driver.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember, describe
+from mirrormaker.events import event
+from mirrormaker.events.partition_events import Waiting
 from mirrormaker.kafka_errors import (
     FENCED_INSTANCE_ID,
     GROUP_AUTHORIZATION_FAILED,
@@ -58,6 +60,7 @@ _PAUSE = 0.2  # seconds before the coordinator is asked again
 # Before Kafka 2.1 a broker forgets a committed offset after a day, unless the commit asks for more.
 _RETENTION_MS = 365 * 86_400_000
 _NEVER = -1e9
+_REPORT_AFTER = 5.0  # seconds of failures until an event is reported
 
 
 class Membership:
@@ -70,8 +73,10 @@ class Membership:
         instance_id: str | None,
         streams: int,
         owned: Callable[[], Collection[Key]],
+        report: event.Report = lambda _: None,
     ) -> None:
         """`owned` returns the partitions that this process has at the moment."""
+        self._report = report
         self.cluster, self.settings = cluster, settings
         self.instance_id, self.streams, self._owned = instance_id, streams, owned
         self.group = settings.group_id
@@ -107,6 +112,7 @@ class Membership:
 
         `after_join` is told whether this member was in the group all the time; if not, others may have had its partitions.
         """
+        failing_since, reported = 0.0, ""
         while True:
             try:
                 if not self.joined:
@@ -118,10 +124,15 @@ class Membership:
                     self.joined = False
                     continue
                 await self._heartbeat()
+                failing_since = 0.0
             except NotMember:
                 self.joined = False
-            except OUTAGE:
+            except OUTAGE as error:
                 self._coordinator.forget()
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > _REPORT_AFTER and describe(error) != reported:
+                    reported = describe(error)
+                    self._report(Waiting(f"group {self.group}: {reported}"))
                 await asyncio.sleep(_PAUSE)
 
     def subscribe(self, topics: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from mirrormaker.errors import OUTAGE, NotMember, Unanswered, UnsupportedRequest, describe
+from mirrormaker.errors import OUTAGE, NotMember, Unanswered, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import Waiting
 
@@ -26,8 +26,6 @@ async def ask_until_answered(ask: Callable[[], Awaitable[T]], report: event.Repo
     while True:
         try:
             return await ask()
-        except UnsupportedRequest:
-            raise
         except OUTAGE as error:
             is_late = time.monotonic() - since > _REPORT_AFTER and not isinstance(error, NotMember)
             if (is_late or isinstance(error, Unanswered)) and describe(error) != reported:

@@ -112,8 +112,10 @@ class MirrorDriver:
             starting.cancel()
             self.display.stop()
             await self._control.close()
-            self._spark.end()
-            await self._close()
+            try:
+                self._spark.end()
+            finally:
+                await self._close()
         return self._conclude(failure)
 
     def stop(self) -> None:
@@ -153,6 +155,8 @@ class MirrorDriver:
         flow = Flow(number, settings, wiring, self._members[number])
         flow.scheduler.counts = self._counts[number]
         self._control.register(number, flow.scheduler)
+        if self._stopping.is_set():
+            flow.stop()
         return flow
 
     async def _connect(self) -> dict[int, MirrorError]:
@@ -173,8 +177,8 @@ class MirrorDriver:
             if str(failure) != self._troubles.get(number):
                 self._troubles[number] = str(failure)
                 self.display.report(SourceFailed(str(failure), has_others=len(self.sources) > 1))
-            if not failure.retriable:
-                return
+            if not isinstance(failure, ClusterError):
+                return  # another attempt would not change it
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _RETRY_AFTER)
             if self._stopping.is_set():
@@ -192,7 +196,7 @@ class MirrorDriver:
         except MirrorError as error:
             failure = error
         # A source that has worked once may work again; with a single source, a failure at the start ends the process.
-        may_recover = failure.retriable and flow.ready.is_set()
+        may_recover = isinstance(failure, ClusterError) and flow.ready.is_set()
         if failure.scope is Scope.PROCESS or (not may_recover and len(self.sources) == 1):
             raise failure
         return failure

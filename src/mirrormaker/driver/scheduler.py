@@ -187,16 +187,17 @@ class Scheduler:
                 self._take_in(owned, part)
             elif owned is None or not owned.running:
                 self._control.order(self.flow, stream, Order(release=(part.position.key,)))
-        for key in report.never_taken:
-            owned = self.owned.get(key)
-            if owned is not None and owned.stream == stream and owned.running:
-                owned.released()
-                self.hand_out()
+        # Last positions first: the other list would hand a partition out again before its outcome is known.
         for ended in report.ended:
             owned = self.owned.get(ended.partition.position.key)
             is_running_here = owned is not None and owned.stream == stream and owned.running
             if owned is not None and is_running_here and owned.tenancy == ended.partition.tenancy:
                 self._partition_ended(owned, ended)
+        for key in report.never_taken:
+            owned = self.owned.get(key)
+            if owned is not None and owned.stream == stream and owned.running:
+                owned.released()
+                self.hand_out()
 
     def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
         before = owned.position.offset

@@ -21,6 +21,7 @@ from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
     MirroredFromStart,
     NewGroupOnFullTarget,
+    NewTarget,
     NumberingChanged,
     RecreatedOnSource,
     RecreatedOnTarget,
@@ -97,7 +98,7 @@ class StartPositions:
         # Before 0.10.1 clusters have no ids.
         if entry.target_cluster and entry.target_cluster != self.target.id:
             self._require_new_target_accepted(entry)
-            self._report(StartNote(*key, f"new target cluster, going on at offset {entry.offset}"))
+            self._report(NewTarget(*key, entry.offset))
             return entry.offset
         source_id, target_id = topic_id(self.source, entry.topic), topic_id(self.target, entry.topic)
         if entry.topic_id and source_id and entry.topic_id != source_id:
@@ -180,7 +181,7 @@ class StartPositions:
         return list(await asyncio.gather(*(start(key, offset) for key, offset in offsets.items())))
 
     async def _offsets_by_settings(self, keys: list[Key], first_start: bool) -> dict[Key, int]:
-        """Return where `auto.offset.reset` lets partitions start. It counts only at a group's first start."""
+        """Return where partitions without an offset start: at a group's first start `auto.offset.reset` says it."""
         reset = self.settings.auto_offset_reset or "earliest"
         if keys and first_start and reset == "none":
             raise ClusterError(

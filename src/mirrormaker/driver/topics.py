@@ -48,7 +48,9 @@ class TargetTopics:
         self, source: Cluster, target: Cluster, report: event.Report, describe: DescribeElsewhere | None = None
     ) -> None:
         """`describe` returns the settings of topics whose brokers are too old to be asked (from ZooKeeper)."""
-        self._source, self._target, self._report, self._describe = source, target, report, describe
+        self._source, self._target, self._describe = source, target, describe
+        self._report = report
+        self._reported: set[event.Event] = set()
 
     async def ensure(self, topics: list[Topic], grow: set[str]) -> None:
         """Create topics that are missing on the target; add partitions to those of `grow` that have too few."""
@@ -66,7 +68,7 @@ class TargetTopics:
         if self._describe is not None:
             found = await self._describe(names)
             return {name: {k: v for k, v in of.items() if k in INHERITED} for name, of in found.items()}
-        self._report(SourceHidesSettings(str(self._source.endpoint)))
+        self._report_once(SourceHidesSettings(str(self._source.endpoint)))
         return {}
 
     async def _describe_configs(self, names: list[str]) -> TopicSettings:
@@ -75,7 +77,7 @@ class TargetTopics:
             if result.error_code == TOPIC_AUTHORIZATION_FAILED:
                 name = result.resource_name
                 reason = denied(self._source.endpoint, "DescribeConfigs", "topic", name)
-                self._report(TopicSettingsUnknown(name, reason))
+                self._report_once(TopicSettingsUnknown(name, reason))
         return {
             result.resource_name: {
                 s.name: s.value
@@ -84,6 +86,12 @@ class TargetTopics:
             }
             for result in results
         }
+
+    def _report_once(self, event: event.Event) -> None:
+        """Report something that every attempt finds again."""
+        if event not in self._reported:
+            self._reported.add(event)
+            self._report(event)
 
     async def _create(self, topics: list[Topic], settings: TopicSettings) -> None:
         if not await self._target.knows(CreateTopicsRequest):

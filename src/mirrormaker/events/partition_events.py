@@ -130,6 +130,19 @@ class StartNote(Event, words="{topic}-{partition}: {note}"):
 
 
 @dataclass(frozen=True)
+class NewTarget(
+    Event,
+    kind=Kind.AGAIN,
+    words="{topic}-{partition}: new target cluster, going on at offset {offset}",
+):
+    """The group mirrors to another target cluster from now on."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class RecreatedOnSource(
     Event,
     kind=Kind.TOPIC,
@@ -192,7 +205,7 @@ class OldConsumersRunning(
 
 
 @dataclass(frozen=True)
-class ZooKeeperUnread(Event, words="{reason}: {partitions} new partitions start at their beginning"):
+class ZooKeeperUnread(Event, kind=Kind.STOPPED, words="{reason}: {partitions} new partitions start at their beginning"):
     """ZooKeeper cannot be asked where new partitions start."""
 
     reason: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mirrormaker.errors import OUTAGE, ClusterError, describe
+from mirrormaker.errors import OUTAGE, ClusterError, UnsupportedRequest, describe
 from mirrormaker.offsets.group_lag import NO_OFFSET, GroupLag, Key, PartitionLag
 from mirrormaker.offsets.group_state import GroupState
 from mirrormaker.wire.client.cluster import Cluster
@@ -61,7 +61,7 @@ class Checker:
                 if topic not in known_topics:
                     raise self._unknown(f"offsets/{topic}/{partition}", f"nothing of topic {topic}")
             return await self._group_lag(keys, in_zookeeper, in_kafka)
-        except OUTAGE as error:
+        except (UnsupportedRequest, *OUTAGE) as error:
             raise ClusterError(f"the brokers cannot be asked: {describe(error)}") from error
 
     def _ask_zookeeper(self) -> GroupRecord:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mirrormaker import errors
 from mirrormaker.control.lease import ZOMBIE_HORIZON
-from mirrormaker.errors import OUTAGE, BrokerError, PartitionError, Undeliverable, describe
+from mirrormaker.errors import OUTAGE, BrokerError, PartitionError, Undeliverable, UnsupportedRequest, describe
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.model.progress import Progress, Unit
@@ -242,7 +242,7 @@ class Cursor:
             except AwaitZombies:
                 await self._drain()
                 await self._wait_for_zombies()
-            except OUTAGE as error:
+            except (UnsupportedRequest, *OUTAGE) as error:
                 await self._drain()
                 if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
                     reason = denied(self.stream.target.endpoint, "Read", "topic", error.detail or self.topic)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from mirrormaker.errors import OUTAGE, WireError
+from mirrormaker.errors import OUTAGE, UnsupportedRequest, WireError
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.protocol import produce
@@ -88,7 +88,7 @@ class StreamMetadata:
 
     async def read_limit(self, topic: str) -> None:
         """Read a target topic's max.message.bytes. Where that is not allowed, the broker's refusals tell."""
-        with contextlib.suppress(WireError):
+        with contextlib.suppress(WireError, UnsupportedRequest):
             for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
                 for setting in result.configs or ():
                     if setting.name == "max.message.bytes" and setting.value:
