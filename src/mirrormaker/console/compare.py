@@ -1,4 +1,4 @@
-"""Do both sides hold the same records? Read with kafka-python's own consumer, so that our wire client is not its own witness."""
+"""Compare both sides with kafka-python's own consumer: the demo must not trust the wire client that it demonstrates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-_SHOWN = 5  # differences that are spelled out
+_SHOWN = 5  # differences that are listed
 
 
 @dataclass
 class Verdict:
-    """What was compared, and the first few differences."""
+    """The result: how much was compared, and the first few differences."""
 
     records: int = 0
     partitions: int = 0
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def compare(source: str, target: str, topics: list[str], progress: Callable[[int], None] = lambda _: None) -> Verdict:
-    """Key, value, headers, timestamp and order of every record of these topics, partition by partition."""
+    """Compare key, value, headers, timestamp and order of every record of these topics, partition by partition."""
     verdict = Verdict()
     ours, theirs = _consumer(source), _consumer(target)
     try:
@@ -58,7 +58,7 @@ def _compare_partition(ours: KafkaConsumer, theirs: KafkaConsumer, where: TopicP
 
 
 def records(consumer: KafkaConsumer, where: TopicPartition) -> Iterator[tuple[Any, ...]]:
-    """Every record of a partition from its start to its present end: timestamp, key, value, headers."""
+    """Yield timestamp, key, value and headers of every record of a partition, up to its present end."""
     consumer.assign([where])
     consumer.seek_to_beginning(where)
     end = consumer.end_offsets([where])[where]
