@@ -41,6 +41,7 @@ def test_a_mirror_runs_in_a_session_that_it_neither_configures_nor_stops(
 ) -> None:
     source.create_topic(topic_name, partitions=4)
     write(source, topic_name, {p: [many(500)] for p in range(4)})
+    assert spark.range(10).count() == 10  # Spark itself adds settings with the first query
     before = dict(spark.sparkContext.getConf().getAll())
     runtime = {key: spark.conf.get(key) for key in ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")}
     settings = files(source, target, topic_name)
