@@ -103,7 +103,10 @@ class Flow:
         self._assemble(Membership)
 
     def _assemble(self, kind: type[Membership]) -> None:
-        """Make the parts and connect them with each other."""
+        """Make the parts and connect them with each other.
+
+        This runs again with `SoleMember` once it is known that the source has no groups; the scheduler stays the same.
+        """
         settings, options, source, target = self.settings, self.options, self.source, self.target
         wiring, scheduler, report = self.wiring, self.scheduler, self._report
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
@@ -198,7 +201,7 @@ class Flow:
         settings, target, options, control = self.settings, self.wiring.target, self.options, self.wiring.control
         return StreamTask(
             flow=self.number,
-            job=0,
+            job=0,  # each job gets its own number when it starts
             control=control.address,
             secret=control.secret,
             source=replace(self.source.endpoint, broker_version=self.source.found_version),
@@ -252,7 +255,7 @@ class Flow:
         """End the flow with an error; the first one counts."""
         if not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()
+            self._failure.exception()  # asyncio would complain about an exception that nobody has looked at
 
     @property
     def records_and_bytes(self) -> tuple[int, int]:

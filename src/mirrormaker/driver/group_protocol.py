@@ -47,11 +47,11 @@ def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams
 
 
 def decode_subscription(data: bytes) -> Member:
-    """Read what a member has told."""
+    """Read a member's subscription, and the part of it that only our own members send."""
     subscription = messages.decode_subscription(data)
     streams, generation = decode_user_data(bytes(subscription.user_data or b""))
-    held = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
-    return Member(frozenset(subscription.topics), streams, held, generation)
+    owned = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
+    return Member(frozenset(subscription.topics), streams, owned, generation)
 
 
 def encode_assignment(keys: Iterable[Key]) -> bytes:

@@ -42,7 +42,7 @@ _TENANCIES = itertools.count(1)
 
 @dataclass(frozen=True)
 class Reactions:
-    """What the flow does about a stream's report."""
+    """What the scheduler asks the flow, and what the flow does about a stream's report."""
 
     is_certain: Callable[[], bool]  # that the partitions are still assigned to this process
     cannot_deliver: Callable[[OwnedPartition, CannotDeliver], None]
@@ -82,6 +82,7 @@ class Scheduler:
     def place(self) -> None:
         """Choose a stream for every partition that has none, and hand the partitions out."""
         placed = {key: owned.stream for key, owned in self.owned.items() if owned.stream is not None}
+        # A partition without a measured load is weighed by its lag: more records to copy mean more load soon.
         loads = {key: owned.load or owned.lag + 1.0 for key, owned in self.owned.items()}
         for key, stream in place(self.owned, self._present_streams(), loads, placed).items():
             self.owned[key].stream = stream
@@ -89,7 +90,7 @@ class Scheduler:
 
     def hand_out(self) -> None:
         """Give every idle partition to its stream, if the stream is connected."""
-        # A stopping stream must not get back what it lets go of, and others may own what is not certainly ours.
+        # A stream that stops must not get its partitions back. While the membership is uncertain, other processes may own them.
         if self._is_stopping or not self.may_answer:
             return
         orders: dict[int, list[Take]] = defaultdict(list)
@@ -145,7 +146,7 @@ class Scheduler:
             self.place()
 
     def _report_missing_streams(self) -> None:
-        """Spark says nothing about a task that finds no free slot."""
+        """Report streams that have not run for 30 s: Spark says nothing about a task that finds no free slot."""
         now = time.monotonic()
         for stream, since in self._absent_since.items():
             if now - since > _ALARM_AFTER and stream not in self._alarmed:
@@ -186,6 +187,7 @@ class Scheduler:
             if owned is not None and owned.running and owned.tenancy == part.tenancy:
                 self._take_in(owned, part)
             elif owned is None or not owned.running:
+                # The order to take it came too late, or it was taken back while the stream was away.
                 self._control.order(self.flow, stream, Order(release=(part.position.key,)))
         # Last positions first: the other list would hand a partition out again before its outcome is known.
         for ended in report.ended:

@@ -17,7 +17,7 @@ from mirrormaker.events.process_events import TopicsFailed
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.wire.client.cluster import Cluster
 
-_SYNC_EVERY = 5.0  # seconds: new topics flow well within 30 s
+_SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most
 
 
 class TopicSync:

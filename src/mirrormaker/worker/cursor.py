@@ -67,7 +67,7 @@ class Cursor:
         self.state, self.note = "waiting", ""
         # After the target refused a batch: up to this offset units have so few records, to find the bad one.
         self.split_size, self.split_until = 0, -1
-        # Records by target partition that an undeliverable record became elsewhere: the next position lies behind them.
+        # Copies of a record that is given up which other target partitions hold: the new position must not count them.
         self.given_up: dict[Place, int] = {}
         self.takes_zstd = True
         # Until then, requests of a former sender may still be appended.

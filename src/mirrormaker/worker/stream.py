@@ -46,7 +46,7 @@ from mirrormaker.worker.sender import Sender
 from mirrormaker.worker.stream_metadata import StreamMetadata
 from mirrormaker.worker.stream_task import StreamTask
 
-# Seconds at the source's end while the target holds records of ours that the source does not show; a failover is shorter.
+# How many seconds a cursor waits at the source's end for records that it expects to skip. A failover is shorter.
 _SKIP_WITHIN = 15.0
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from mirrormaker.wire.client.cluster import Cluster, Endpoint
 KEYS = frozenset({("orders", 0), ("orders", 1)})
 
 
-def seat(*partitions: int, ours: bool = True) -> bytes:
+def assignment(*partitions: int, ours: bool = True) -> bytes:
     kind = ConsumerProtocolAssignment
     rows = [kind.TopicPartition(topic="orders", partitions=list(partitions))]
     return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN if ours else b"").encode())
@@ -45,7 +45,7 @@ def joined(generation: int, leader: str = "other", member: str = "us") -> Any:
 
 
 def synced(*partitions: int, ours: bool = True, error: int = 0) -> Any:
-    return SimpleNamespace(error_code=error, assignment=seat(*partitions, ours=ours))
+    return SimpleNamespace(error_code=error, assignment=assignment(*partitions, ours=ours))
 
 
 def play(*steps: tuple[Any, Any]) -> tuple[Played, list[bool | None]]:

@@ -279,9 +279,9 @@ def test_a_connection_that_is_reset_leaves_no_traceback(
 def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> None:
     made_up = MadeUpMirror(3)
     with ServedStatus(made_up) as shown:
-        picture = made_up.snapshot()
-        away = replace(picture.sources[0], trouble="10.1.2.3 is away", is_ready=False)
-        shown.status.snapshot = replace(picture, sources=(away,))
+        snapshot = made_up.snapshot()
+        away = replace(snapshot.sources[0], trouble="10.1.2.3 is away", is_ready=False)
+        shown.status.snapshot = replace(snapshot, sources=(away,))
         shown.status._take_snapshot = lambda: shown.status.snapshot
         answer = get(shown, "/readyz")
         assert (answer.status, answer.body) == (503, b"not ready\n")

@@ -104,7 +104,7 @@ def test_what_was_given_again_and_taken_back_is_not_begun() -> None:
 def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With an older picture of it the stream would ask for new numbers again and again."""
+    """With older metadata the stream would ask for new numbers again and again."""
     old, new = b"o" * 16, b"n" * 16
 
     async def look(metadata: StreamMetadata) -> None:
