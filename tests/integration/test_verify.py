@@ -405,22 +405,32 @@ def _committed(cluster: Cluster, group: str, topic: str) -> int:
 
 _SCRIPT = """
 import sys
+
 from pyspark.sql import SparkSession
+
 from mirrormaker.verification.command import verify
 
-source, target, group, topic = sys.argv[1:] spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled",
-"false").getOrCreate() before = dict(spark.sparkContext.getConf().getAll()),
-spark.conf.get("spark.sql.shuffle.partitions") lines = [] verdict = verify( {"bootstrap.servers": source, "group.id":
-group}, {"bootstrap.servers": target}, whitelist="(?:" + topic + ")", spark=spark, progress=lines.append, )
-print(verdict.line, verdict.is_same, verdict.exit_code, verdict.topics[0].counts["missing"]) after =
-dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions") assert before == after,
-(before, after) assert SparkSession.getActiveSession() is spark assert
-spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None assert spark.range(3).count() == 3 spark.stop()
+source, target, group, topic = sys.argv[1:]
+sides = {"bootstrap.servers": source, "group.id": group}, {"bootstrap.servers": target}
 
-settings = {"bootstrap.servers": source, "group.id": group}
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+
+
+def settings():
+    return dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
+
+
+before = settings()
+verdict = verify(*sides, whitelist=f"(?:{topic})", spark=spark)
+print(verdict.line, verdict.is_same, verdict.exit_code, verdict.topics[0].counts["missing"])
+assert settings() == before
+assert SparkSession.getActiveSession() is spark
+assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+assert spark.range(3).count() == 3
+spark.stop()
+
 for _ in range(2):
-    verdict = verify(settings, {"bootstrap.servers": target}, topics=[topic])
-    print(verdict.line)
+    print(verify(*sides, topics=topic).line)
 """
 
 
