@@ -19,7 +19,7 @@ from mirrormaker.zookeeper.ensemble import ZooKeeper
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """What either ZooKeeper or Kafka knows of the group."""
+    """The group as either ZooKeeper or Kafka knows it."""
 
     has_group: bool = False
     topics: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What can become of a record when both sides are compared, and a difference in words."""
+"""The possible outcomes for a record when both sides are compared, and the text of a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verify compares, as values: offsets of partitions, topics, a window of timestamps.
+"""The plan of a comparison, as values: offsets of partitions, topics, a window of timestamps.
 
 A mirror may run while both sides are compared. `CompareLimits` decides up to which offsets they are.
 """

@@ -42,7 +42,7 @@ _WITH_TIMESTAMPS, _WITH_HEADERS = 2, 3
 
 
 class _Facts(NamedTuple):
-    """What all plans of one survey are made from."""
+    """The answers of the clusters, from which all plans are made."""
 
     committed: list[dict[Key, CommittedOffset]]  # by source
     ranges: dict[int, dict[Key, PartitionRange]]  # by side

@@ -67,8 +67,8 @@ class SharedRange:
 class TargetLimits(NamedTuple):
     """Which records on the target need no counterpart on the source."""
 
-    deleted_before: int = -1  # target offset: the source may have deleted what lies before it
-    arriving_after: int = _NEVER  # target offset: what lies behind it may still be arriving
+    deleted_before: int = -1  # target offset: the source may have deleted records before it
+    arriving_after: int = _NEVER  # target offset: records behind it may still be arriving
     is_behind: bool = False  # the mirror has not copied the whole source partition
     losses: int = 0  # how many records the source can have lost
 

@@ -1,1 +1,1 @@
-"""What Kafka keeps in ZooKeeper."""
+"""Kafka's data in ZooKeeper: brokers, topics, old consumer groups."""

@@ -1,4 +1,4 @@
-"""A session with ZooKeeper, and what Kafka keeps there: brokers, topics, and the consumer groups of Kafka 0.8.
+"""A session with ZooKeeper, and Kafka's data there: brokers, topics, and the consumer groups of Kafka 0.8.
 
 Everything here blocks: beside an event loop it belongs into a thread. Other programs have written the znodes, so their
 content is checked before it is used.

@@ -1,4 +1,4 @@
-"""What a mirror asks ZooKeeper: the brokers, and what an old consumer of the same group has left there."""
+"""A mirror's questions to ZooKeeper: where the brokers are, and how far an old consumer of the same group got."""
 
 from __future__ import annotations
 

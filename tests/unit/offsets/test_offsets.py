@@ -200,6 +200,6 @@ def test_a_mistake_in_a_login_of_a_command_config_is_refused_without_its_value(
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=hushhush\n")
     assert call(["offsets", "--group", "g", "--bootstrap-server", "a:1", "--command-config", str(file)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"mirrormaker: {file}, line 3: sasl.jaas.config: one of required, ")
-    assert "hush" not in said
+    error = capsys.readouterr().err
+    assert error.startswith(f"mirrormaker: {file}, line 3: sasl.jaas.config: one of required, ")
+    assert "hush" not in error
