@@ -200,7 +200,9 @@ def verify(
     """
     from mirrormaker.verification.command import verify
 
-    return verify(_many(source), target, whitelist=_pattern(topics), since=since, until=until, spark=spark)
+    return verify(
+        _many(source), target, whitelist=_pattern(topics), since=since, until=until, spark=spark or _active_session()
+    )
 
 
 def read(
