@@ -40,7 +40,7 @@ $(READY): pyproject.toml | $(PYTHON)
 
 # An archive of Spark's classes takes seconds off every start of Spark. Everything works without it.
 $(ARCHIVE): $(READY) | java
-	@$(PYTHON) -m mirrormaker.spark.class_archive || echo "going on without an archive of Spark's classes" >&2
+	@$(PYTHON) -m mirrormaker.spark.archive_builder || echo "going on without an archive of Spark's classes" >&2
 	@touch $@
 
 demo: setup

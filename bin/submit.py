@@ -1,4 +1,4 @@
-"""For spark-submit, which wants a file: `spark-submit --master ... bin/submit.py run --consumer.config ...`."""
+"""Start mirrormaker with spark-submit, which needs a file: `spark-submit --master URL bin/submit.py run OPTIONS`."""
 
 import sys
 

@@ -233,7 +233,7 @@ def _run_settings(
     from mirrormaker.settings import options as run_options
     from mirrormaker.settings import properties
     from mirrormaker.settings.clients import source_settings, target_settings
-    from mirrormaker.settings.consistency import settle
+    from mirrormaker.settings.consistency import combine
 
     words = ["--consumer.config", "source", "--producer.config", "target", "--include", _pattern(topics)]
     words += ["--num.streams", str(streams)]
@@ -243,9 +243,7 @@ def _run_settings(
         words += ["--message.handler", handler]
     for name, value in more.items():
         words += [f"--{name.removeprefix('--')}", value]
-    parser = run_options.Parser(prog="mirrormaker.mirror", allow_abbrev=False)
-    run_options.add_options(parser)
-    checked = run_options.parse(parser, words)
+    checked = run_options.parse(words)
     if handler is not None and not isinstance(handler, str):
         if not callable(handler):
             raise SettingError(f"handler={handler!r}: this must be a function or package.module:name")
@@ -253,7 +251,7 @@ def _run_settings(
         checked = replace(checked, message_handler=(name, None), handler_object=handler)
     sources = [source_settings(properties.load(each, "source"), checked.login_files) for each in _many(source)]
     producer = target_settings(properties.load(target, "target"), checked.login_files)
-    return settle(checked, sources, producer)
+    return combine(checked, sources, producer)
 
 
 def _many(source: Settings | Sequence[Settings]) -> list[Settings]:

@@ -4,7 +4,6 @@
 
     MirrorError                     one line that a user can act on
     ├── SettingError                an option or a property is missing, unreadable or contradictory
-    │   └── UsageError              a command line of `verify` or `offsets` that cannot be understood
     ├── ClusterError                a cluster cannot be reached, or refuses what the mirror needs
     │   └── ZooKeeperError          no ZooKeeper server answers
     ├── LedgerError                 the group's committed positions do not fit this mirror
@@ -72,12 +71,6 @@ class SettingError(MirrorError):
         """`option`: the mistake is on the command line, so a hint at --help is useful."""
         super().__init__(text)
         self.is_option = option
-
-
-class UsageError(SettingError):
-    """A command line that cannot be understood: nothing was compared."""
-
-    exit_code = 2
 
 
 class ClusterError(MirrorError):

@@ -11,8 +11,8 @@ from mirrormaker.embedded.certificates import Authority
 from mirrormaker.errors import SettingError
 from mirrormaker.settings import keys
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.consistency import settle
-from mirrormaker.settings.options import Parser, RunOptions, add_options, parse
+from mirrormaker.settings.consistency import combine
+from mirrormaker.settings.options import RunOptions, parse
 from mirrormaker.settings.properties import read
 
 HERE = Path(__file__).parent
@@ -27,9 +27,7 @@ def target(name: str) -> TargetSettings:
 
 
 def options(line: str) -> RunOptions:
-    parser = Parser(prog="kafka-mirror-maker", allow_abbrev=False)
-    add_options(parser)
-    return parse(parser, shlex.split(line))
+    return parse(shlex.split(line))
 
 
 def refusal(path: str) -> str:
@@ -47,7 +45,7 @@ def test_a_file_of_0_7_is_understood() -> None:
     assert found.shallow is True
     assert (found.include, found.exclude) == ("app_log", None)
     (note,) = found.notes
-    assert "line 2: zk.connectiontimeout.ms=1000000: 30 s are waited at most" in note
+    assert "line 2: zk.connectiontimeout.ms=1000000: the longest wait is 30 s" in note
 
 
 def test_a_producer_file_of_0_7_is_understood() -> None:
@@ -58,16 +56,16 @@ def test_a_producer_file_of_0_7_is_understood() -> None:
     assert found.linger == 1.0
     assert found.acks == -1
     (note,) = found.notes
-    assert "without effect here: producer.type (why: mirrormaker settings " in note
+    assert "these settings have no effect: producer.type (mirrormaker settings " in note
 
 
 def test_both_together_forward_batches_as_they_are() -> None:
-    checked, _, settled = settle(options("--consumer.config c --producer.config p"), [source("hdp")], target("hdp"))
+    checked, _, combined = combine(options("--consumer.config c --producer.config p"), [source("hdp")], target("hdp"))
     assert checked.include == "app_log", "no option names topics, so the file does"
-    assert settled.codec is None, "codec 0 and the shallow iterator belong together"
-    assert "compressed ones stay compressed" in settled.notes[-2]
-    assert settled.linger == 0, "and they do not wait to be packed with others"
-    assert "they do not wait for others" in settled.notes[-1]
+    assert combined.codec is None, "codec 0 and the shallow iterator belong together"
+    assert "compressed batches stay compressed" in combined.notes[-2]
+    assert combined.linger == 0, "and they do not wait to be packed with others"
+    assert "they do not wait for others" in combined.notes[-1]
 
 
 def test_a_dash_for_a_colon_is_refused_with_the_right_address() -> None:
@@ -91,7 +89,7 @@ def test_the_best_practices_are_understood_once_that_is_mended(tmp_path: Path) -
     written = target_settings(read(str(tmp_path / "producer"), "--producer.config"))
     assert (written.acks, written.batch_bytes) == (1, 512 << 10)
     (note,) = written.notes
-    assert "line 5: batch.size=100: taken as messages, because it is less than 1024" in note
+    assert "line 5: batch.size=100: taken as a number of messages, because it is less than 1024" in note
 
 
 def test_the_advice_against_data_loss_is_understood() -> None:

@@ -20,7 +20,7 @@ from mirrormaker.events.event import Event
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.settings.options import Parser, add_options, parse
+from mirrormaker.settings.options import parse
 from tests.support.tls_clusters import (
     GROUP,
     READER,
@@ -45,8 +45,6 @@ def begin(clusters: TlsClusters, directory: Path) -> list[str]:
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={clusters.source.address('MTLS')}\ngroup.id={GROUP}\n{clusters.jks}")
     producer.write_text(f"bootstrap.servers={clusters.target.address('MTLS')}\n{clusters.pkcs12}")
-    parser = Parser(prog="mirrormaker run", allow_abbrev=False)
-    add_options(parser)
     line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
     events: list[Event] = []
 
@@ -60,7 +58,7 @@ def begin(clusters: TlsClusters, directory: Path) -> list[str]:
         source = source_settings(properties.read(str(consumer), "--consumer.config"))
         target = target_settings(properties.read(str(producer), "--producer.config"))
         wiring = Wiring(
-            parse(parser, line),
+            parse(line),
             target,
             Filter.of(TOPIC, None),
             matcher,

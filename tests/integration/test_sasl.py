@@ -22,7 +22,7 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.kdc import Kdc
 from mirrormaker.errors import ConnectionLost, SettingError
 from mirrormaker.settings.clients import target_settings
-from mirrormaker.settings.login import LoginFiles, Named
+from mirrormaker.settings.login import LoginFile, LoginFiles
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.client.cluster import Cluster as Client
 from tests.support.secure_cluster import (
@@ -54,7 +54,7 @@ class SaslCluster:
     def client(self, lines: str, address: str, krb5: Path | None = None) -> Client:
         """Return a client as `mirrormaker run` makes it from these lines of a property file."""
         text = f"bootstrap.servers={address}\n{lines}"
-        files = LoginFiles(krb5=Named(str(krb5 or self.kdc.config), "--krb5.config"))
+        files = LoginFiles(krb5=LoginFile(str(krb5 or self.kdc.config), "--krb5.config"))
         return Client(target_settings(Properties("target.properties", parse(text)), files).endpoint)
 
     @property

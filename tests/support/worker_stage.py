@@ -163,5 +163,5 @@ def fetcher_of(stream: Stream) -> Fetcher:
         stream.work,
         stream.buffer,
         room_to_fetch=stream.room_to_fetch,
-        refresh=stream.refresh_source,
+        refresh=stream.metadata.refresh_source,
     )

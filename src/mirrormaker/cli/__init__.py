@@ -1,66 +1,67 @@
-"""The commands: `mirrormaker run`, `verify`, `offsets`, `settings`, `demo`; and the names under which people know some of them."""
+"""The commands `mirrormaker run`, `verify`, `offsets`, `settings` and `demo`, and the names of Kafka's own tools."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from mirrormaker import __version__
 from mirrormaker.cli import demo, offsets, run, settings, verify
 from mirrormaker.errors import MirrorError, SettingError
-from mirrormaker.settings.options import Parser
+from mirrormaker.settings.command_line import CommandLineParser
 
-COMMANDS = (run, verify, offsets, settings, demo)
+COMMANDS = (run.COMMAND, verify.COMMAND, offsets.COMMAND, settings.COMMAND, demo.COMMAND)
+_DESCRIPTION = "Mirror topics from one or more Kafka clusters to another: every record once, in order."
+_EPILOG = """examples:
+  See a mirror at work, without a cluster of your own:
+    mirrormaker demo
+  Mirror all topics:
+    mirrormaker run --consumer.config source.properties --producer.config target.properties --whitelist ".*"
+  Show the options and examples of a command:
+    mirrormaker run --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of the `mirrormaker` command."""
+    """Run `mirrormaker`."""
     sys.exit(call(sys.argv[1:] if argv is None else argv))
 
 
 def mirror_maker() -> None:
-    """Entry point of `kafka-mirror-maker`: `mirrormaker run` under the original's name."""
+    """Run `kafka-mirror-maker`, which is `mirrormaker run` under the name of Kafka's tool."""
     sys.exit(call(["run", *sys.argv[1:]], "kafka-mirror-maker"))
 
 
 def offset_checker() -> None:
-    """Entry point of `kafka-consumer-offset-checker`: `mirrormaker offsets` under the original's name."""
+    """Run `kafka-consumer-offset-checker`, which is `mirrormaker offsets` under the name of Kafka's tool."""
     sys.exit(call(["offsets", *sys.argv[1:]], "kafka-consumer-offset-checker"))
 
 
 def call(argv: Sequence[str], known_as: str = "") -> int:
-    """Run one command; a mistake is one line on stderr and exit code 1."""
-    parser = Parser(
-        prog="mirrormaker",
-        description="Mirror topics from one or more Kafka clusters to another: every record once, in order.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Each command has its own --help with examples. Try it without any cluster at hand: mirrormaker demo",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"mirrormaker {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in COMMANDS:
-        command.add_to(commands)
-    if known_as and argv[0] in commands.choices:
-        commands.choices[argv[0]].prog = known_as
+    """Run one command and return its exit code; an error is one line on stderr.
+
+    `known_as` is the name under which the user started the command, if it is not `mirrormaker`.
+    """
+    parser = main_parser(known_as)
+    command = next((command for command in COMMANDS if argv and command.name == argv[0]), None)
     try:
         args = parser.parse_args(list(argv))
-        if not hasattr(args, "body"):
+        if command is None:
             parser.print_help(sys.stderr)
             return 1
-        code: int = args.body(args)
-        return code
+        return command.run(args)
     except MirrorError as error:
-        print(f"{known_as or 'mirrormaker'}: {error}{_where_to_look(error, argv, known_as)}", file=sys.stderr)
-        return error.exit_code
+        hint = ""
+        if isinstance(error, SettingError) and error.is_option:
+            hint = f" (see {known_as or (f'mirrormaker {command.name}' if command else 'mirrormaker')} --help)"
+        print(f"{known_as or 'mirrormaker'}: {error}{hint}", file=sys.stderr)
+        return command.error_code if command and command.error_code is not None else error.exit_code
     except KeyboardInterrupt:
         return 130
 
 
-def _where_to_look(error: MirrorError, argv: Sequence[str], known_as: str) -> str:
-    """For mistakes on the command line: they begin with the option that is wrong."""
-    is_option = isinstance(error, SettingError) and str(error).startswith("--")
-    if not is_option or str(error).endswith("--help)"):
-        return ""
-    return f" (see {known_as or f'mirrormaker {argv[0]}'} --help)"
+def main_parser(known_as: str = "") -> CommandLineParser:
+    """Return the parser of all commands; `known_as` replaces `mirrormaker COMMAND` in their help texts."""
+    parser = CommandLineParser(prog="mirrormaker", description=_DESCRIPTION, epilog=_EPILOG)
+    subparsers = parser.add_subparsers(metavar="COMMAND", title="commands", parser_class=CommandLineParser)
+    for command in COMMANDS:
+        command.add_parser(subparsers, known_as)
+    return parser

@@ -1,4 +1,4 @@
-"""`python -m mirrormaker.cli`."""
+"""Run `mirrormaker` as `python -m mirrormaker.cli`."""
 
 from mirrormaker.cli import main
 

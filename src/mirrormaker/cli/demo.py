@@ -1,4 +1,4 @@
-"""`mirrormaker demo`: two real Kafka clusters on this machine, a mirror between them, and a comparison at the end."""
+"""`mirrormaker demo`: start two Kafka clusters on this machine, mirror one to the other, and compare both."""
 
 from __future__ import annotations
 
@@ -17,32 +17,20 @@ from typing import Any
 
 from rich.console import Console
 
+from mirrormaker.cli.command import Command, Example
 from mirrormaker.console.display import duration
+from mirrormaker.settings.command_line import Option
 
 _PARTITIONS = 8
-_EXAMPLES = """examples:
-  mirrormaker demo
-  mirrormaker demo --seconds 20          a shorter one
-  mirrormaker demo --keep                leave the clusters running afterwards, to play with"""
+_OPTIONS = (
+    Option(("--seconds",), "Time in seconds during which records are written to the source.", "N", 60, type=int),
+    Option(("--streams",), "Number of streams of the mirror.", "N", 2, type=int),
+    Option(("--keep",), "Leave both clusters running until Ctrl+C after the comparison."),
+)
 
 
-def add_to(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="mirror between two real Kafka clusters on this machine",
-        description="Start two real Kafka clusters on loopback, write to one, mirror it to the other, and compare both.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="how long records arrive (default: 60)")
-    parser.add_argument("--streams", type=int, default=2, metavar="N", help="streams of the mirror (default: 2)")
-    parser.add_argument("--keep", action="store_true", help="leave both clusters running until Ctrl+C")
-    parser.set_defaults(body=body)
-
-
-def body(args: argparse.Namespace) -> int:
-    """Exit code 0 only if both sides hold the same records."""
+def run(args: argparse.Namespace) -> int:
+    """Return 0 if both sides have the same records at the end, else 1."""
     from mirrormaker.embedded import Cluster
 
     console = Console(stderr=True, highlight=False)
@@ -69,6 +57,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _mirror(console: Console, source: str, target: str, seconds: int, streams: int) -> bool:
+    """Write, mirror and compare; return True if both sides have the same records."""
     from mirrormaker.console.compare import compare
 
     writers = [Writer(source, topic, make) for topic, make in TOPICS.items()]
@@ -77,9 +66,9 @@ def _mirror(console: Console, source: str, target: str, seconds: int, streams: i
     with tempfile.TemporaryDirectory(prefix="mirrormaker-demo-") as scratch:
         mirror = _start_mirror(Path(scratch), source, target, streams)
         try:
-            _watch(mirror, seconds)
+            _wait(mirror, seconds)
             for writer in writers:
-                writer.enough.set()
+                writer.stop_event.set()
             for writer in writers:
                 writer.join()
             written = sum(writer.count for writer in writers)
@@ -89,7 +78,7 @@ def _mirror(console: Console, source: str, target: str, seconds: int, streams: i
             if mirror.poll() is None:
                 mirror.send_signal(signal.SIGTERM)
         if mirror.wait(30) != 0:
-            console.print("the mirror has failed, see above")
+            console.print("the mirror has failed; its error is above")
             return False
     started = time.monotonic()
     with console.status("comparing both sides, record by record ...") as status:
@@ -108,7 +97,7 @@ def _mirror(console: Console, source: str, target: str, seconds: int, streams: i
 
 
 def _start_mirror(directory: Path, source: str, target: str, streams: int) -> subprocess.Popen[bytes]:
-    """The same command that a user would type."""
+    """Start the mirror with the command that a user would type, and print that command."""
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={source}\ngroup.id=demo\n")
     producer.write_text(f"bootstrap.servers={target}\n")
@@ -125,14 +114,15 @@ def _start_mirror(directory: Path, source: str, target: str, streams: int) -> su
     return subprocess.Popen(command)
 
 
-def _watch(mirror: subprocess.Popen[bytes], seconds: int) -> None:
+def _wait(mirror: subprocess.Popen[bytes], seconds: int) -> None:
+    """Wait for some seconds, or until the mirror ends."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and mirror.poll() is None:
         time.sleep(0.2)
 
 
 def _wait_until_equal(mirror: subprocess.Popen[bytes], source: str, target: str) -> None:
-    """Until the target's logs are as long as the source's; the mirror shows its own progress meanwhile."""
+    """Wait until the target's logs end where the source's do; the mirror shows its own progress meanwhile."""
     from kafka import KafkaConsumer, TopicPartition
 
     sides = [KafkaConsumer(bootstrap_servers=side.split(",")) for side in (source, target)]
@@ -150,28 +140,29 @@ def _wait_until_equal(mirror: subprocess.Popen[bytes], source: str, target: str)
 
 
 def _keep(console: Console, source: str, target: str) -> None:
-    console.print(f"\nboth clusters go on running until Ctrl+C: source {source}, target {target}")
+    console.print(f"\nboth clusters keep running until Ctrl+C: source {source}, target {target}")
     try:
         signal.pause()
     except KeyboardInterrupt:
         console.print("stopping")
 
 
-# -- what is written
+# -- the records of the demo
 
 
 def _orders(number: int) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Keyed, compressed, with headers."""
+    """Return a record with a key and headers; its topic is compressed."""
     body = b'{"order": %d, "items": [%s]}' % (number, b",".join(b"%d" % random.randrange(1000) for _ in range(30)))
     return b"customer-%d" % (number % 500), body, {"headers": [("source", b"shop"), ("n", b"%d" % number)]}
 
 
 def _clicks(number: int) -> tuple[bytes, bytes, dict[str, Any]]:
+    """Return a small record with a key."""
     return b"session-%d" % (number % 5000), b'{"page": "/p/%d", "ms": %d}' % (number % 97, number % 1000), {}
 
 
 def _blobs(_number: int) -> tuple[None, bytes, dict[str, Any]]:
-    """No key, nothing to compress."""
+    """Return a record without a key that cannot be compressed."""
     return None, os.urandom(2000), {}
 
 
@@ -180,7 +171,7 @@ TOPICS: dict[str, Callable[[int], tuple[bytes | None, bytes, dict[str, Any]]]] =
     "clicks": _clicks,
     "blobs": _blobs,
 }
-_HOW: dict[str, dict[str, Any]] = {
+_PRODUCER_SETTINGS: dict[str, dict[str, Any]] = {
     "orders": {"compression_type": "lz4", "linger_ms": 20},
     "clicks": {"linger_ms": 0, "batch_size": 512},  # tiny batches
     "blobs": {"linger_ms": 10},
@@ -188,22 +179,39 @@ _HOW: dict[str, dict[str, Any]] = {
 
 
 class Writer(threading.Thread):
-    """Fills one topic at a steady pace until told to stop."""
+    """Writes to one topic at a steady rate until `stop_event` is set."""
 
     def __init__(self, bootstrap: str, topic: str, make: Callable[[int], Any], per_second: int = 500) -> None:
         super().__init__(daemon=True)
         from kafka import KafkaProducer
 
-        self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks=1, **_HOW[topic])
+        self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks=1, **_PRODUCER_SETTINGS[topic])
         self.topic, self.make, self.per_second = topic, make, per_second
-        self.enough = threading.Event()
+        self.stop_event = threading.Event()
         self.count = 0
 
     def run(self) -> None:
-        while not self.enough.wait(0.1):
+        """Write a tenth of a second's records ten times a second."""
+        while not self.stop_event.wait(0.1):
             for _ in range(self.per_second // 10):
                 key, value, more = self.make(self.count)
                 self.producer.send(self.topic, value, key, **more)
                 self.count += 1
         self.producer.flush()
         self.producer.close()
+
+
+COMMAND = Command(
+    name="demo",
+    purpose="mirror between two Kafka clusters that are started on this machine",
+    usage="[--seconds N] [--streams N] [--keep]",
+    description="Start two real Kafka clusters on loopback, write to one, mirror it to the other, and compare both.",
+    options=_OPTIONS,
+    examples=(
+        Example("Write for a minute, then compare:", "%(prog)s"),
+        Example("Write for 20 seconds only:", "%(prog)s --seconds 20"),
+        Example("Leave the clusters running afterwards, to try things:", "%(prog)s --keep"),
+    ),
+    exit_codes={0: "both sides have the same records", 1: "the sides differ, or the mirror failed"},
+    run=run,
+)

@@ -6,34 +6,21 @@ import argparse
 import asyncio
 import os
 import sys
-from typing import Any
 
+from mirrormaker.cli.command import Command, Example
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import source_settings, target_settings
-from mirrormaker.settings.consistency import settle
+from mirrormaker.settings.consistency import combine
 
 
-def add_to(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="mirror topics until stopped, or until caught up",
-        description="Mirror the chosen topics of one or more source clusters to the target cluster, under the same names.",
-        epilog=options.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    options.add_options(parser)
-    parser.set_defaults(body=body)
-
-
-def body(args: argparse.Namespace) -> int:
-    """Refuse what is wrong before anything is started; then mirror."""
-    checked = options.check(args)
+def run(args: argparse.Namespace) -> int:
+    """Check all settings before anything is started; then mirror."""
+    run_options = options.check(args)
     try:
-        return _mirror(checked)
+        return _mirror(run_options)
     except MirrorError as error:
-        if checked.log_format != "json":
+        if run_options.log_format != "json":
             raise
         from mirrormaker.console.display import json_line
 
@@ -41,18 +28,51 @@ def body(args: argparse.Namespace) -> int:
         return error.exit_code
 
 
-def _mirror(checked: options.RunOptions) -> int:
-    logins = checked.login_files
-    consumers = [
-        source_settings(properties.read(path, "--consumer.config"), logins) for path in checked.consumer_config
+def _mirror(run_options: options.RunOptions) -> int:
+    logins = run_options.login_files
+    sources = [
+        source_settings(properties.read(path, "--consumer.config"), logins) for path in run_options.consumer_config
     ]
-    producer = target_settings(properties.read(checked.producer_config, "--producer.config"), logins)
-    run_options, sources, target = settle(checked, consumers, producer)
+    target = target_settings(properties.read(run_options.producer_config, "--producer.config"), logins)
+    run_options, sources, target = combine(run_options, sources, target)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
-    # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
+    # Importing Spark takes two seconds; errors in the settings are reported before that.
     from mirrormaker.driver.process import MirrorDriver
 
     async def mirror() -> int:
         return await MirrorDriver(run_options, sources, target).run()
 
     return asyncio.run(mirror())
+
+
+COMMAND = Command(
+    name="run",
+    purpose="mirror topics until stopped, or until caught up",
+    usage="--consumer.config FILE --producer.config FILE --whitelist REGEX [OPTION ...]",
+    description="Mirror topics of one or more source clusters to the target cluster, under the same names.",
+    options=options.OPTIONS,
+    examples=(
+        Example(
+            "Mirror two topics with four streams until Ctrl+C:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            '    --whitelist "orders, payments" --num.streams 4',
+        ),
+        Example(
+            "Migrate all topics: mirror the records that the source has now, then exit:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            '    --whitelist ".*" --exit.when.caught.up',
+        ),
+        Example(
+            "Show the mirror at work on http://127.0.0.1:8080/:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            '    --whitelist ".*" --status.address 127.0.0.1:8080',
+        ),
+    ),
+    notes="source.properties needs at least bootstrap.servers=HOST:PORT and group.id=NAME; target.properties needs"
+    " bootstrap.servers=HOST:PORT. `mirrormaker settings source.properties target.properties` shows what they mean.",
+    exit_codes={
+        0: "the mirror was stopped, or it has caught up (--exit.when.caught.up)",
+        1: "an error; the last line on stderr names it",
+    },
+    run=run,
+)

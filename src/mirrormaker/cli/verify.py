@@ -1,4 +1,4 @@
-"""`mirrormaker verify`: do source and target hold the same records?"""
+"""`mirrormaker verify`: compare source and target, record by record."""
 
 from __future__ import annotations
 
@@ -8,108 +8,95 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
 
-from mirrormaker.errors import MirrorError, UsageError
+from mirrormaker.cli.command import Command, Example
+from mirrormaker.errors import CannotTell, MirrorError, SettingError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, source_settings, target_settings
+from mirrormaker.settings.command_line import Option
 from mirrormaker.settings.login import login_files
 
-_EXAMPLES = """examples:
-  what a mirror has done so far, with the files and the filter that it runs with:
-    mirrormaker verify --consumer.config source.properties --producer.config target.properties --whitelist ".*"
-  some topics of it, and only what was written on one day:
-    mirrormaker verify --consumer.config source.properties --producer.config target.properties --whitelist ".*" \\
-        --topics "orders, payments" --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z
-  for a script:
-    mirrormaker verify --consumer.config source.properties --producer.config target.properties --whitelist orders --json
-
-exit codes: 0 the same, 1 different, 2 could not tell; the last line on stderr says why."""
-_AS_FOR_RUN = (
-    "--consumer.config", "--producer.config", "--whitelist", "--blacklist", "--spark.master", "--spark.conf", "--log.file",
-    "--jaas.config", "--krb5.config", "-D",
+_COMPARING = "comparing"
+# The options of `mirrormaker run` that have the same meaning here, with the help texts that differ.
+_SHARED_WITH_RUN = {
+    "--consumer.config": "Property file of a source cluster. Repeat the option to compare several clusters.",
+    "--producer.config": "",
+    "--whitelist": "Topics to compare: a Java regular expression that matches the whole name. A comma means 'or';"
+    " blanks are ignored.",
+    "--blacklist": "Compare all topics except those whose names match this Java regular expression.",
+    "--jaas.config": "",
+    "--krb5.config": "",
+    "-D": "",
+    "--spark.master": "Spark master that compares the records.",
+    "--spark.conf": "",
+    "--log.file": "",
+}
+_DEFAULTS = {"--spark.master": "local, with all cores"}
+_OPTIONS = (
+    *(
+        replace(
+            option,
+            help=_SHARED_WITH_RUN[option.names[0]] or option.help,
+            default_text=_DEFAULTS.get(option.names[0]) or option.default_text,
+        )
+        for option in options.OPTIONS
+        if option.names[0] in _SHARED_WITH_RUN
+    ),
+    Option(
+        ("--topics",), "Compare only these of the chosen topics. Separate the names with commas.",
+        "NAMES", default_text="all chosen topics", group=_COMPARING,
+    ),
+    Option(
+        ("--from",),
+        "Compare only records with this timestamp or a later one: ISO 8601, in this machine's time zone if none is"
+        " given, or milliseconds since 1970.",
+        "TIME", default_text="all records", group=_COMPARING, dest="since",
+    ),
+    Option(
+        ("--to",), "Compare only records with a timestamp before this one, written like that of --from.",
+        "TIME", default_text="all records", group=_COMPARING, dest="until",
+    ),
+    Option(
+        ("--allow.other.writers",),
+        "Count records on the target that the mirror did not write, but do not report them as differences.",
+        group=_COMPARING,
+    ),
+    Option(("--json",), "Print the result as JSON.", group=_COMPARING),
 )  # fmt: skip
 
 
-def add_to(commands: Any) -> None:
-    parser = commands.add_parser(
-        "verify",
-        help="compare source and target, record by record",
-        description="Compare the records of the chosen topics on both sides: key, value, headers, timestamp and order. What is"
-        " not mirrored yet, or was removed by retention or compaction, is counted and is no difference.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-    def error(message: str) -> NoReturn:
-        raise UsageError(f"{message} (see {parser.prog} --help)")
-
-    def known(*given: Any) -> Any:
-        found, unknown = parse(*given)
-        if unknown:
-            error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    parse, parser.parse_known_args, parser.error = parser.parse_known_args, known, error
-    for option in options.OPTIONS:
-        if option.names[0] in _AS_FOR_RUN:
-            action: Any = "append" if option.repeated else options.Once
-            default: Any = [] if option.repeated else None
-            parser.add_argument(
-                *option.names, dest=option.dest, metavar=option.value, help=option.help, action=action, default=default
-            )
-    parser.add_argument("--topics", metavar="NAMES", help="of those topics only these; commas between them")
-    parser.add_argument(
-        "--from",
-        dest="since",
-        metavar="TIME",
-        help="only records with this timestamp or a later one: ISO 8601, or milliseconds",
-    )
-    parser.add_argument("--to", dest="until", metavar="TIME", help="only records with an earlier timestamp than this")
-    parser.add_argument(
-        "--allow.other.writers", dest="other_writers", action="store_true",
-        help="records on the target that the mirror did not write are counted, and are no difference",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    parser.set_defaults(body=body)
-
-
-def body(args: argparse.Namespace) -> int:
-    """Whatever goes wrong, nothing was found out: exit code 2."""
+def run(args: argparse.Namespace) -> int:
+    """Compare both sides and print the verdict; raise CannotTell for an error that nobody expected."""
     try:
         return _verify(args)
-    except MirrorError as error:
-        print(f"mirrormaker: {error}", file=sys.stderr)
+    except MirrorError:
+        raise
     except Exception as error:
-        # Only its kind: the words of an error that nobody has foreseen may hold a record or a password.
-        print(f"mirrormaker: could not tell: unexpected {type(error).__name__}{_origin(error)}", file=sys.stderr)
-    return 2
+        # The text of an unexpected error can contain a record or a password, so only its type is shown.
+        raise CannotTell(f"could not tell: unexpected {type(error).__name__}{_origin(error)}") from error
 
 
 def _origin(error: Exception) -> str:
-    """The line of code that failed, for a report."""
+    """Return the line of code that failed, for a bug report."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _verify(args: argparse.Namespace) -> int:
-    for name, words in (("consumer", "of the source cluster"), ("producer", "of the target cluster")):
-        if not getattr(args, f"{name}_config"):
-            raise UsageError(f"--{name}.config FILE is missing: the property file {words}")
-    if args.whitelist and args.blacklist:
-        raise UsageError("--whitelist and --blacklist contradict each other: give one of them")
+    options.check_clusters_and_topics(args)
     logins = login_files(args.jaas_config, args.krb5_config, args.D, os.environ)
     sources = [source_settings(properties.read(path, "--consumer.config"), logins) for path in args.consumer_config]
     target = target_settings(properties.read(args.producer_config, "--producer.config"), logins)
-    include, exclude = _filter(args.whitelist, args.blacklist, sources)
-    since, until = _time("--from", args.since), _time("--to", args.until)
+    include, exclude = _topics(args.whitelist, args.blacklist, sources)
+    since, until = _milliseconds("--from", args.since), _milliseconds("--to", args.until)
     if since is not None and until is not None and since >= until:
-        raise UsageError(f"--from {args.since} --to {args.until}: there is no time between them")
+        raise SettingError(f"--from {args.since} --to {args.until}: --from must be before --to", option=True)
+    spark_conf = options.spark_properties(args.spark_conf)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
-    # Spark is imported only now: a wrong option is answered at once, not after two seconds of loading.
+    # Importing Spark takes two seconds; errors in the settings are reported before that.
     from mirrormaker.verification.command import SparkOptions, verify
 
     verdict = verify(
@@ -120,28 +107,28 @@ def _verify(args: argparse.Namespace) -> int:
         topics=[name.strip() for name in (args.topics or "").split(",") if name.strip()],
         since=since,
         until=until,
-        allow_other_writers=args.other_writers,
-        spark=SparkOptions(args.spark_master, _spark_conf(args.spark_conf), args.log_file),
+        allow_other_writers=args.allow_other_writers,
+        spark=SparkOptions(args.spark_master, spark_conf, args.log_file),
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(json.dumps(verdict.to_json(), indent=2) if args.json else verdict.text())
     return verdict.exit_code
 
 
-def _filter(
+def _topics(
     include: str | None, exclude: str | None, sources: Sequence[SourceSettings]
 ) -> tuple[str | None, str | None]:
-    """The command line says which topics, or else all of the source's files do."""
+    """Return the topic filter of the command line, else the one that all consumer files have."""
     if include or exclude:
         return include, exclude
     first, *others = [(source.include, source.exclude) for source in sources]
     if not any(first) or any(other != first for other in others):
-        raise UsageError('--whitelist REGEX is missing: which topics? --whitelist ".*" takes all of them')
+        raise SettingError(options.TOPICS_MISSING, option=True)
     return first
 
 
-def _time(option: str, given: str | None) -> int | None:
-    """Milliseconds since 1970; a time without a zone is this machine's."""
+def _milliseconds(option: str, given: str | None) -> int | None:
+    """Return a time as milliseconds since 1970; a time without a zone is in this machine's zone."""
     if given is None:
         return None
     if given.isascii() and given.isdigit():
@@ -149,14 +136,40 @@ def _time(option: str, given: str | None) -> int | None:
     try:
         return round(datetime.fromisoformat(given.replace("Z", "+00:00")).timestamp() * 1000)
     except ValueError:
-        raise UsageError(f"{option} {given}: this must be a time like 2026-03-01T12:00:00Z, or milliseconds") from None
+        raise SettingError(
+            f"{option} {given}: this must be a time like 2026-03-01T12:00:00Z, or milliseconds", option=True
+        ) from None
 
 
-def _spark_conf(pairs: list[str]) -> list[tuple[str, str]]:
-    found = []
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key.startswith("spark."):
-            raise UsageError(f"--spark.conf {pair}: this must be spark.something=value")
-        found.append((key, value))
-    return found
+COMMAND = Command(
+    name="verify",
+    purpose="compare source and target, record by record",
+    usage="--consumer.config FILE --producer.config FILE --whitelist REGEX [OPTION ...]",
+    description="Compare the records of both sides: key, value, headers, timestamp and order. Records that are not"
+    " mirrored yet, or that retention or compaction removed, are counted and are no differences.",
+    options=_OPTIONS,
+    examples=(
+        Example(
+            "Compare everything that a mirror has done so far, with the files and the filter of the mirror:",
+            '%(prog)s --consumer.config source.properties --producer.config target.properties \\\n    --whitelist ".*"',
+        ),
+        Example(
+            "Compare the records of one day in two of the topics:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            '    --whitelist ".*" --topics "orders, payments" \\\n'
+            "    --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z",
+        ),
+        Example(
+            "Print the result for a program:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            "    --whitelist orders --json",
+        ),
+    ),
+    exit_codes={
+        0: "both sides have the same records",
+        1: "the two sides differ",
+        2: "could not tell: the last line on stderr names the error",
+    },
+    run=run,
+    error_code=2,
+)

@@ -35,7 +35,7 @@ from mirrormaker.events.process_events import (
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
-from mirrormaker.spark.session import Engine
+from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
 from mirrormaker.status.http_server import StatusServer
@@ -76,8 +76,12 @@ class MirrorDriver:
         self._stopping = asyncio.Event()
         self._status: StatusServer | None = None
         streams = options.num_streams * len(sources)
-        self._engine = Engine(options.spark_master, options.spark_conf, streams, self._directory, self._log)
-        self._spark = SparkSupervisor(self._engine, self.filter, self.display.report)
+        self._engine: Engine | ExistingSession
+        if spark is not None:
+            self._engine = ExistingSession(spark, options.spark_conf)
+        else:
+            self._engine = Engine(options.spark_master, options.spark_conf, streams, self._directory, self._log)
+        self._spark = SparkSupervisor(self._engine, self._log, self.filter, self.display.report)
 
     async def run(self, *, handle_signals: bool = True) -> int:
         """Mirror until stopped; return the exit code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -13,15 +14,15 @@ from mirrormaker.events.process_events import JvmDied, PackingLibraries
 from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
 from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.jvm import first_line
-from mirrormaker.spark.session import Engine
+from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.wire.transport.threads import run_in_thread
 
 
 class SparkSupervisor:
     """Starts Spark once, and again after its JVM has died."""
 
-    def __init__(self, engine: Engine, filter: Filter, report: event.Report) -> None:
-        self._engine, self._filter, self._report = engine, filter, report
+    def __init__(self, engine: Engine | ExistingSession, log: Path, filter: Filter, report: event.Report) -> None:
+        self._engine, self._log, self._filter, self._report = engine, log, filter, report
         self._jvm: asyncio.Future[Any] | None = None
         self._session: asyncio.Future[SparkSession] | None = None
         self._matcher: Matcher | None = None
@@ -38,13 +39,13 @@ class SparkSupervisor:
         """Return the running session; start one if there is none, or if its JVM has died."""
         await self._ensure_jvm()
         if self._session is None:
-            if self._engine.packs:
+            if self._engine.packs_libraries:
                 self._report(PackingLibraries())
             self._session = run_in_thread(self._engine.start_session)
         try:
             return await asyncio.shield(self._session)
         except Exception as error:
-            raise SparkError(f"Spark did not start: {first_line(error)} (its log: {self._engine.log})") from error
+            raise SparkError(f"Spark did not start: {first_line(error)} (its log: {self._log})") from error
 
     def end(self) -> None:
         """End Spark."""

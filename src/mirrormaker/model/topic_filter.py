@@ -40,7 +40,7 @@ class Filter:
         pattern = normalised(raw)
         if not pattern:
             option = "--whitelist" if include is not None else "--blacklist"
-            raise SettingError(f"{option} {raw!r}: this matches no topic; name at least one")
+            raise SettingError(f"{option} {raw!r}: this matches no topic; name at least one", option=True)
         return cls(pattern, include is None)
 
     @property

@@ -1,1 +1,1 @@
-"""What the user wrote, as typed values: options, property files, addresses."""
+"""Command line options and property files, read and checked, as typed values."""

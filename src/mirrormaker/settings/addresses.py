@@ -1,4 +1,4 @@
-"""host:port lists, and the ways in which people write them wrong."""
+"""Lists of `host:port` as people write them in files and on command lines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mirrormaker.errors import SettingError
 from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 
 _PROTOCOL = re.compile(r"[A-Za-z_]+://")
-_BROKER_ID = re.compile(r"\d+:(?=.*:)")  # Kafka 0.7: 0:host:9092
+_BROKER_ID = re.compile(r"\d+:(?=.*:)")  # Kafka 0.7 wrote 0:host:9092
 _ZOOKEEPER_PORT = 2181
 
 
 def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
-    """Parse `host:port,host:port`; `where` and `key` name the place in errors."""
+    """Return the addresses of `host:port,host:port`; errors name the place by `where` and `key`."""
     prefix = _BROKER_ID if key.endswith("broker.list") else _PROTOCOL
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
@@ -28,13 +28,14 @@ def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
 
 
 def connect_string(text: str, where: str, key: str) -> str:
-    """Check ZooKeeper's `host:port,host:port/path`; a port that is left out is 2181, as it always was."""
+    """Return ZooKeeper's `host:port,host:port/path` in its normal form; the default port is 2181."""
     servers, slash, path = text.partition("/")
     if "," in path:
         all_servers = ",".join(part.partition("/")[0].strip() for part in text.split(","))
         end = path.partition(",")[0]
         raise SettingError(
-            f"{where}: {key}={text}: the path belongs to all servers and stands once, at the end; write {all_servers}/{end}"
+            f"{where}: {key}={text}: all servers have the same path, which is written once, at the end:"
+            f" {all_servers}/{end}"
         )
     found = []
     for part in filter(None, (p.strip() for p in servers.split(","))):

@@ -1,4 +1,4 @@
-"""Consumer and producer files as typed values."""
+"""Consumer and producer files as typed values: one class for a source, one for the target."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.login import LoginFiles, from_environment
 from mirrormaker.settings.properties import Properties
-from mirrormaker.settings.property_file import File
-from mirrormaker.settings.security import idle_security, security
+from mirrormaker.settings.property_file import PropertyFile
+from mirrormaker.settings.security import security, unused_security
 from mirrormaker.wire.client.cluster import Endpoint
 from mirrormaker.wire.records.compression import CODECS
 
-_LONGEST_ZOOKEEPER = 30.0  # seconds: a supervisor should see soon that there is none; old files say 1000
+# Seconds. Old files have 1000; a user or a supervisor should see much earlier that ZooKeeper is not there.
+_MAX_ZOOKEEPER_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """One `--consumer.config`."""
+    """The settings of one `--consumer.config` file."""
 
     path: str
-    endpoint: Endpoint  # without brokers if only ZooKeeper is named
-    zookeeper: str  # "": none
+    endpoint: Endpoint  # has no brokers if the file names only ZooKeeper
+    zookeeper: str  # empty: none
     zookeeper_timeout: float  # seconds
     broker_version: tuple[int, ...] | None
     group_id: str
@@ -35,23 +36,23 @@ class SourceSettings:
     fetch_max_bytes: int
     partition_fetch_bytes: int
     metadata_max_age_ms: int
-    include: str | None  # topics, where the command line names none
+    include: str | None  # the topics to mirror, if the command line names none
     exclude: str | None
     num_streams: int | None
-    shallow: bool  # forward batches as they are
-    offsets_storage: str  # "kafka", "zookeeper", "": not said
+    shallow: bool  # forward batches unchanged
+    offsets_storage: str  # "kafka" or "zookeeper"; empty: not set
     dual_commit: bool
     notes: tuple[str, ...]
 
     @property
     def tells_zookeeper(self) -> bool:
-        """Does someone look into ZooKeeper for how far the group is?"""
+        """Return True if the group's offsets are written to ZooKeeper too."""
         return bool(self.zookeeper) and (self.dual_commit or self.offsets_storage == "zookeeper")
 
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """The `--producer.config`."""
+    """The settings of the `--producer.config` file."""
 
     path: str
     endpoint: Endpoint
@@ -64,13 +65,14 @@ class TargetSettings:
     buffer_bytes: int
     batch_bytes: int
     linger: float  # seconds
-    codec: int | None  # None: as it came
+    codec: int | None  # None: each batch keeps its codec
     partition_by: str | None
     notes: tuple[str, ...]
 
 
 def source_settings(properties: Properties, logins: LoginFiles | None = None) -> SourceSettings:
-    file = File(properties, "consumer")
+    """Return the settings of a consumer file. `logins` default to the files that the environment names."""
+    file = PropertyFile(properties, "consumer")
     file.check()
     group = file.required("group.id", "mirror")
     session = file.number("session.timeout.ms")
@@ -84,8 +86,8 @@ def source_settings(properties: Properties, logins: LoginFiles | None = None) ->
     include, exclude = file.text("mirror.topics.whitelist"), file.text("mirror.topics.blacklist")
     if include and exclude:
         raise SettingError(
-            f"{file.where('mirror.topics.blacklist')}: mirror.topics.blacklist and mirror.topics.whitelist contradict each"
-            " other: keep one of them"
+            f"{file.where('mirror.topics.blacklist')}: mirror.topics.blacklist and mirror.topics.whitelist contradict"
+            " each other: keep one of them"
         )
     return SourceSettings(
         path=properties.path,
@@ -112,19 +114,18 @@ def source_settings(properties: Properties, logins: LoginFiles | None = None) ->
         dual_commit=file.value("dual.commit.enabled"),
         notes=(
             *file.notes,
-            *_two_ways(
-                file, "ZooKeeper is asked for what brokers do not tell: an old group's offsets, old topics' settings"
-            ),
-            *_in_vain(file),
-            *idle_security(file),
+            *_brokers_and_zookeeper(file, "ZooKeeper is used only for an old group's offsets and old topics' settings"),
+            *_commits_without_zookeeper(file),
+            *unused_security(file),
         ),
     )
 
 
 def target_settings(properties: Properties, logins: LoginFiles | None = None) -> TargetSettings:
-    file = File(properties, "producer")
+    """Return the settings of a producer file. `logins` default to the files that the environment names."""
+    file = PropertyFile(properties, "producer")
     file.check()
-    packing = file.text("compression.type")
+    codec = file.text("compression.type")
     return TargetSettings(
         path=properties.path,
         endpoint=_endpoint(file, "mirrormaker", logins),
@@ -137,13 +138,13 @@ def target_settings(properties: Properties, logins: LoginFiles | None = None) ->
         buffer_bytes=file.number("buffer.memory"),
         batch_bytes=max(1024, file.number("batch.size")),
         linger=file.number("linger.ms") / 1000,
-        codec=CODECS.index(packing) if packing in CODECS else None,
+        codec=CODECS.index(codec) if codec in CODECS else None,
         partition_by=file.text("partition.by") or None,
-        notes=(*file.notes, *_two_ways(file, "ZooKeeper is not asked"), *idle_security(file)),
+        notes=(*file.notes, *_brokers_and_zookeeper(file, "ZooKeeper is not used"), *unused_security(file)),
     )
 
 
-def _endpoint(file: File, client_id: str, logins: LoginFiles | None) -> Endpoint:
+def _endpoint(file: PropertyFile, client_id: str, logins: LoginFiles | None) -> Endpoint:
     if not file.has("zookeeper.connect"):
         file.required("bootstrap.servers", "host:9092")
     return Endpoint(
@@ -158,21 +159,22 @@ def _endpoint(file: File, client_id: str, logins: LoginFiles | None) -> Endpoint
     )
 
 
-def _zookeeper_timeout(file: File) -> float:
-    return min(_LONGEST_ZOOKEEPER, file.number("zookeeper.connection.timeout.ms") / 1000)
+def _zookeeper_timeout(file: PropertyFile) -> float:
+    return min(_MAX_ZOOKEEPER_TIMEOUT, file.number("zookeeper.connection.timeout.ms") / 1000)
 
 
-def _in_vain(file: File) -> list[str]:
-    """Offsets for ZooKeeper, and no ZooKeeper."""
-    wanted = [key for key in ("dual.commit.enabled", "offsets.storage") if file.value(key) in (True, "zookeeper")]
-    if not wanted or file.has("zookeeper.connect"):
+def _commits_without_zookeeper(file: PropertyFile) -> list[str]:
+    """Return a note if the file asks for offsets in ZooKeeper and names no ZooKeeper."""
+    requests = [key for key in ("dual.commit.enabled", "offsets.storage") if file.value(key) in (True, "zookeeper")]
+    if not requests or file.has("zookeeper.connect"):
         return []
-    return [f"{file.where(wanted[0])}: {wanted[0]} does nothing without zookeeper.connect: offsets are kept in Kafka"]
+    key = requests[0]
+    return [f"{file.where(key)}: {key} has no effect without zookeeper.connect; offsets are kept in Kafka"]
 
 
-def _two_ways(file: File, then: str) -> list[str]:
-    """Brokers and ZooKeeper in one file: which of them is used must not be a guess."""
-    brokers, zookeeper = file.written("bootstrap.servers"), file.written("zookeeper.connect")
+def _brokers_and_zookeeper(file: PropertyFile, consequence: str) -> list[str]:
+    """Return a note if the file names both, so that nobody has to guess which of them is used."""
+    brokers, zookeeper = file.find("bootstrap.servers"), file.find("zookeeper.connect")
     if brokers is None or zookeeper is None:
         return []
-    return [f"{file.where('zookeeper.connect')}: {zookeeper.key}: the brokers of {brokers.key} are used; {then}"]
+    return [f"{file.where('zookeeper.connect')}: {zookeeper.key}: the brokers of {brokers.key} are used; {consequence}"]

@@ -1,15 +1,14 @@
-"""The table of every key that a consumer or producer file may hold: the names it had since Kafka 0.7, and what it does here.
+"""The table of every setting that a consumer or producer file can hold, under every name since Kafka 0.7.
 
-Reading, the notes at the start, `mirrormaker settings` and docs/compatibility.md all come from it.
+Reading files, the notes at the start, `mirrormaker settings` and docs/compatibility.md all use this table. The
+`meaning` of a setting says what it does; if the setting has no effect, it says why.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from mirrormaker.settings.security_keys import JAVA_CLASS, SASL, TLS, ignored
 from mirrormaker.settings.value_types import (
     ANY_NUMBER,
     BROKERS,
@@ -21,355 +20,352 @@ from mirrormaker.settings.value_types import (
     TEXT,
     VERSION,
     ZOOKEEPER,
-    Kind,
+    Key,
     choice,
     number,
-    same,
+    words,
 )  # fmt: skip
 from mirrormaker.wire.records.compression import CODECS
 
-
-def _nothing(_value: Any) -> str:
-    return ""
-
-
-def _unless(good: Any, text: str) -> Callable[[Any], str]:
-    return lambda value: "" if value == good else text
-
-
-@dataclass(frozen=True)
-class Key:
-    """One meaning, under all of its names."""
-
-    name: str  # today's, or the last that it had
-    kind: Kind
-    meaning: str  # what it does here, or why nothing
-    default: str = ""  # as one would write it
-    old: tuple[str, ...] = ()
-    gone: bool = False  # no client of today knows even `name`
-    used: bool = True  # False: accepted, so that files keep working
-    told: bool = False  # of those: someone may have tuned it and should know that it does nothing
-    note: Callable[[Any], str] = _nothing  # what the start should say about a value
-    refuse: Callable[[Any], str] = _nothing  # why a value is refused
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.old)
-
-
-def _idle(name: str, kind: Kind, meaning: str, *old: str, told: bool = False, **more: Any) -> Key:
-    return Key(name, kind, meaning, old=old, used=False, told=told, **more)
-
-
-_PACKING = {
-    **same(*CODECS), **{str(number): name for number, name in enumerate(CODECS)},
+_COMPRESSION = {
+    **words(*CODECS), **{str(number): name for number, name in enumerate(CODECS)},
     "producer": "producer", "passthrough": "producer", "": "producer",
 }  # fmt: skip
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_RESETS = {**same("earliest", "latest", "none"), "smallest": "earliest", "largest": "latest"}
+_RESETS = {**words("earliest", "latest", "none"), "smallest": "earliest", "largest": "latest"}
 _ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
-_NO_METRICS = "there are no JMX metrics"
-_JAVA_CODE = "Java classes are not run"
-_BYTES_AS_THEY_ARE = "records are bytes and stay as they are"
-_KERNEL = "the kernel sizes its buffers by the distance; a fixed size would switch that off"
-_IN_GROUP = "it belonged to groups in ZooKeeper"
+_PROVIDERS = ("env", "file")
 
-_OF_BROKERS = "brokers check tokens, clients do not"
-_TICKETS = "tickets are taken anew at each login, and no program is run for it"
-_TOKENS = "a token is used for four fifths of its life, and then another is asked for"
-
-SASL = (
-    Key(
-        "sasl.mechanism", choice({m.lower(): m for m in ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")}),
-        "how to log in, with SASL_PLAINTEXT and SASL_SSL; GSSAPI is Kerberos", "GSSAPI",
-    ),
-    Key("sasl.jaas.config", TEXT, "who logs in: a login module with its options; unset: the login configuration (--jaas.config)"),
-    Key("sasl.kerberos.service.name", TEXT, "the first part of the brokers' principals, if the login module does not say it"),
-    Key("sasl.oauthbearer.token.endpoint.url", TEXT, "where an OAuth server gives tokens"),
-    Key("sasl.oauthbearer.client.credentials.client.id", TEXT, "the OAuth client, if the login module does not say it"),
-    Key("sasl.oauthbearer.client.credentials.client.secret", TEXT, "its secret"),
-    Key("sasl.oauthbearer.scope", TEXT, "the scope that is asked for"),
-    Key(
-        "sasl.login.callback.handler.class", TEXT, "only Kafka's own for OAuth; other Java classes are not run",
-        refuse=lambda name: "" if not name or name.endswith(".OAuthBearerLoginCallbackHandler")
-        else f"{_JAVA_CODE}; sasl.mechanism and sasl.jaas.config say how to log in",
-    ),
-    Key(
-        "sasl.client.callback.handler.class", TEXT, f"refused: {_JAVA_CODE}",
-        refuse=lambda name: f"{_JAVA_CODE}; sasl.jaas.config says who logs in" if name else "",
-    ),
-    _idle("sasl.login.class", TEXT, _JAVA_CODE, told=True),
-    _idle("sasl.kerberos.kinit.cmd", TEXT, _TICKETS),
-    _idle("sasl.kerberos.min.time.before.relogin", MS, _TICKETS),
-    _idle("sasl.kerberos.ticket.renew.jitter", TEXT, _TICKETS),
-    _idle("sasl.kerberos.ticket.renew.window.factor", TEXT, _TICKETS),
-    _idle("sasl.login.refresh.buffer.seconds", ANY_NUMBER, _TOKENS),
-    _idle("sasl.login.refresh.min.period.seconds", ANY_NUMBER, _TOKENS),
-    _idle("sasl.login.refresh.window.factor", TEXT, _TOKENS),
-    _idle("sasl.login.refresh.window.jitter", TEXT, _TOKENS),
-    _idle("sasl.login.connect.timeout.ms", MS, "a token is waited for 4 s"),
-    _idle("sasl.login.read.timeout.ms", MS, "a token is waited for 4 s"),
-    _idle("sasl.login.retry.backoff.ms", MS, "logins that fail are tried again after 1 to 10 s"),
-    _idle("sasl.login.retry.backoff.max.ms", MS, "logins that fail are tried again after 1 to 10 s"),
-    *(
-        _idle(f"sasl.oauthbearer.{name}", TEXT, _OF_BROKERS)
-        for name in (
-            "clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.url", "jwks.endpoint.refresh.ms",
-            "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.retry.backoff.max.ms", "jwt.validator.class",
-            "scope.claim.name", "sub.claim.name",
-        )
-    ),
-    *(
-        _idle(f"sasl.oauthbearer.{name}", TEXT, "only client credentials are built", told=True)
-        for name in (
-            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds", "assertion.claim.iss",
-            "assertion.claim.jti.include", "assertion.claim.nbf.seconds", "assertion.claim.sub", "assertion.file",
-            "assertion.private.key.file", "assertion.private.key.passphrase", "assertion.template.file",
-            "header.urlencode", "jwt.retriever.class",
-        )
-    ),
-)  # fmt: skip
+_NO_JMX = "There are no JMX metrics; --status.address offers metrics for Prometheus."
+_BYTES_ONLY = "Keys and values are mirrored as bytes."
+_KERNEL_BUFFERS = "The operating system sizes socket buffers for the round-trip time; a fixed size would turn that off."
+_ZOOKEEPER_GROUPS = "It belongs to consumer groups in ZooKeeper, which are not used."
+_OWN_RETRIES = "The pauses between retries cannot be set."
+_REBOOTSTRAP = "The bootstrap servers are contacted again when no other broker answers."
 
 COMMON = (
     Key(
-        "bootstrap.servers", BROKERS, "the brokers to ask first", old=("metadata.broker.list", "broker.list"),
+        "bootstrap.servers", BROKERS,
+        "The brokers to contact first. They name all other brokers. Required unless zookeeper.connect is set.",
+        old_names=("metadata.broker.list", "broker.list"),
     ),
     Key(
-        "zookeeper.connection.timeout.ms", number(0, unit="ms"), "how long ZooKeeper is waited for at the start",
-        "6000", old=("zk.connectiontimeout.ms",), gone=True,
-        note=lambda ms: "30 s are waited at most: a supervisor should soon see that there is none" if ms > 30_000 else "",
-    ),
-    Key("broker.version", VERSION, "the brokers' version, for brokers before 0.10 that cannot be asked for it"),
-    Key("client.id", TEXT, "the name in the brokers' logs and quotas", old=("clientid",)),
-    Key(
-        "request.timeout.ms", number(100, unit="ms"), "how long an answer is waited for", "30000",
-        old=("socket.timeout.ms",),
+        "zookeeper.connection.timeout.ms", number(0, unit="ms"),
+        "The longest wait for a ZooKeeper connection at the start. Values above 30000 count as 30000.",
+        "6000", old_names=("zk.connectiontimeout.ms",), is_obsolete=True,
+        note=lambda ms: "the longest wait is 30 s, so that a wrong address shows soon" if ms > 30_000 else "",
     ),
     Key(
-        "socket.connection.setup.timeout.ms", number(100, unit="ms"), "how long a connection may take to open", "10000",
-        old=("connect.timeout.ms",),
+        "broker.version", VERSION,
+        "The version of brokers before 0.10. Without it, the mirror finds out, which takes some seconds.",
     ),
-    Key("reconnect.backoff.ms", number(1, unit="ms"), "the first pause before a broken connection is opened again", "50"),
-    Key("reconnect.backoff.max.ms", number(1, unit="ms"), "the longest such pause", "1000"),
     Key(
-        "security.protocol", choice({p.lower(): p for p in PROTOCOLS} | {"plaintextsasl": "SASL_PLAINTEXT"}),
-        "how the brokers are spoken to", "PLAINTEXT",
+        "client.id", TEXT,
+        "The client's name in the brokers' logs and quotas. Without it: group.id in a consumer file, mirrormaker in a"
+        " producer file.",
+        old_names=("clientid",),
     ),
-    Key("ssl.truststore.location", TEXT, "a store with the certificates to trust: JKS, PKCS12 or PEM; unset: the machine's own"),
-    Key("ssl.truststore.password", TEXT, "the password of that store"),
-    Key("ssl.truststore.certificates", TEXT, "the certificates to trust themselves, as PEM"),
-    Key("ssl.keystore.location", TEXT, "a store with this client's key and certificates: JKS, PKCS12 or PEM"),
-    Key("ssl.keystore.password", TEXT, "the password of that store"),
-    Key("ssl.keystore.key", TEXT, "this client's private key itself, as PEM"),
-    Key("ssl.keystore.certificate.chain", TEXT, "this client's certificates themselves, as PEM"),
-    Key("ssl.key.password", TEXT, "the password of the private key; unset: the store's"),
     Key(
-        "ssl.endpoint.identification.algorithm", choice({"https": "https", "": ""}),
-        "https: a broker's certificate must be for its name; empty: any trusted one will do", "https",
-        note=_unless("https", "any trusted certificate will do, whoever shows it"),
+        "request.timeout.ms", number(100, unit="ms"), "The longest wait for a broker's answer.", "30000",
+        old_names=("socket.timeout.ms",),
     ),
+    Key(
+        "socket.connection.setup.timeout.ms", number(100, unit="ms"), "The longest wait until a connection is open.",
+        "10000", old_names=("connect.timeout.ms",),
+    ),
+    Key(
+        "reconnect.backoff.ms", number(1, unit="ms"),
+        "The first pause before a lost connection is opened again. Each further pause is longer.", "50",
+    ),
+    Key("reconnect.backoff.max.ms", number(1, unit="ms"), "The longest of these pauses.", "1000"),
+    *TLS,
     *SASL,
     Key(
-        "ssl.enabled.protocols", LIST, "the versions of TLS to choose from", "TLSv1.2,TLSv1.3",
-        refuse=lambda names: "" if {"TLSv1.2", "TLSv1.3"} & {*names}
-        else "only TLSv1.2 and TLSv1.3 are spoken; name one of them",
-        note=lambda names: f"{', '.join(old)} is not spoken" if (old := [n for n in names if n not in ("TLSv1.2", "TLSv1.3")])
-        else "",
+        "config.providers", LIST,
+        "The providers that replace ${env:NAME} and ${file:path:key} in values. Both are active without this setting.",
+        ",".join(_PROVIDERS),
+        refusal=lambda names: f"only the providers env and file are supported, not {', '.join(unknown)}"
+        if (unknown := [name for name in names if name not in _PROVIDERS]) else "",
     ),
-    Key("ssl.cipher.suites", LIST, "the cipher suites to choose from; those of TLS 1.3 all or none"),
-    Key(
-        "ssl.engine.factory.class", TEXT, f"refused: {_JAVA_CODE}",
-        refuse=lambda name: f"{_JAVA_CODE}; name the stores by ssl.truststore.location and ssl.keystore.location" if name else "",
+    ignored("config.providers.env.class", TEXT, f"{JAVA_CLASS}."),
+    ignored("config.providers.file.class", TEXT, f"{JAVA_CLASS}."),
+    ignored(
+        "receive.buffer.bytes", BYTES, _KERNEL_BUFFERS, "socket.receive.buffer.bytes", "socket.buffersize",
+        announced=True,
     ),
-    Key(
-        "config.providers", LIST, "where ${env:NAME} and ${file:path:key} in values are looked up; both are without this line, too",
-        "env,file",
-        refuse=lambda names: f"only env and file are looked up: {', '.join(more)} is not built"
-        if (more := [name for name in names if name not in ("env", "file")]) else "",
+    ignored("send.buffer.bytes", BYTES, _KERNEL_BUFFERS, "buffer.size", announced=True),
+    ignored("interceptor.classes", TEXT, f"{JAVA_CLASS}.", announced=True),
+    ignored(
+        "retry.backoff.ms", MS, _OWN_RETRIES, "refresh.leader.backoff.ms", "fetcher.backoff.ms", "backoff.increment.ms",
     ),
-    _idle("config.providers.env.class", TEXT, _JAVA_CODE),
-    _idle("config.providers.file.class", TEXT, _JAVA_CODE),
-    _idle("ssl.truststore.type", TEXT, "what a store is, its content tells"),
-    _idle("ssl.keystore.type", TEXT, "what a store is, its content tells"),
-    _idle("ssl.protocol", TEXT, "see ssl.enabled.protocols"),
-    _idle("ssl.provider", TEXT, _JAVA_CODE),
-    _idle("ssl.secure.random.implementation", TEXT, _JAVA_CODE),
-    _idle("ssl.keymanager.algorithm", TEXT, _JAVA_CODE),
-    _idle("ssl.trustmanager.algorithm", TEXT, _JAVA_CODE),
-    _idle("receive.buffer.bytes", BYTES, _KERNEL, "socket.receive.buffer.bytes", "socket.buffersize", told=True),
-    _idle("send.buffer.bytes", BYTES, _KERNEL, "buffer.size", told=True),
-    _idle("interceptor.classes", TEXT, _JAVA_CODE, told=True),
-    _idle("retry.backoff.ms", MS, "retries have pauses of their own", "refresh.leader.backoff.ms", "fetcher.backoff.ms",
-          "backoff.increment.ms"),
-    _idle("retry.backoff.max.ms", MS, "retries have pauses of their own"),
-    _idle("connections.max.idle.ms", MS, "a connection that a broker has closed is opened again", "reconnect.time.interval.ms"),
-    _idle("socket.connection.setup.timeout.max.ms", MS, "the first timeout is used each time"),
-    _idle("zookeeper.session.timeout.ms", MS, "ZooKeeper sessions have a timeout of their own", "zk.sessiontimeout.ms", gone=True),
-    _idle("zookeeper.sync.time.ms", MS, _IN_GROUP, "zk.synctime.ms", gone=True),
-    _idle("client.dns.lookup", TEXT, "all addresses of a name are tried"),
-    _idle("metadata.recovery.strategy", TEXT, "the first brokers are asked again when no other answers"),
-    _idle("metadata.recovery.rebootstrap.trigger.ms", MS, "the first brokers are asked again when no other answers"),
-    _idle("security.providers", TEXT, _JAVA_CODE),
-    _idle("metric.reporters", TEXT, _NO_METRICS, "kafka.metrics.reporters"),
-    _idle("metrics.num.samples", ANY_NUMBER, _NO_METRICS),
-    _idle("metrics.recording.level", TEXT, _NO_METRICS),
-    _idle("metrics.sample.window.ms", MS, _NO_METRICS),
-    _idle("kafka.metrics.polling.interval.secs", ANY_NUMBER, _NO_METRICS, gone=True),
-    _idle("auto.include.jmx.reporter", FLAG, _NO_METRICS),
-    _idle("enable.metrics.push", FLAG, _NO_METRICS),
+    ignored("retry.backoff.max.ms", MS, _OWN_RETRIES),
+    ignored(
+        "connections.max.idle.ms", MS, "A connection that a broker closed is opened again when it is needed.",
+        "reconnect.time.interval.ms",
+    ),
+    ignored("socket.connection.setup.timeout.max.ms", MS, "Every attempt has socket.connection.setup.timeout.ms."),
+    ignored(
+        "zookeeper.session.timeout.ms", MS, "The session timeout cannot be set.", "zk.sessiontimeout.ms",
+        is_obsolete=True,
+    ),
+    ignored("zookeeper.sync.time.ms", MS, _ZOOKEEPER_GROUPS, "zk.synctime.ms", is_obsolete=True),
+    ignored("client.dns.lookup", TEXT, "All addresses of a host name are tried."),
+    ignored("metadata.recovery.strategy", TEXT, _REBOOTSTRAP),
+    ignored("metadata.recovery.rebootstrap.trigger.ms", MS, _REBOOTSTRAP),
+    ignored("metric.reporters", TEXT, _NO_JMX, "kafka.metrics.reporters"),
+    ignored("metrics.num.samples", ANY_NUMBER, _NO_JMX),
+    ignored("metrics.recording.level", TEXT, _NO_JMX),
+    ignored("metrics.sample.window.ms", MS, _NO_JMX),
+    ignored("kafka.metrics.polling.interval.secs", ANY_NUMBER, _NO_JMX, is_obsolete=True),
+    ignored("auto.include.jmx.reporter", FLAG, _NO_JMX),
+    ignored("enable.metrics.push", FLAG, _NO_JMX),
 )  # fmt: skip
+
+_COMMITTED_WHEN_ACKNOWLEDGED = "Positions are committed only after the target has acknowledged the records."
+_COMMIT_RETRIES = "A commit is repeated until it succeeds."
+_CLASSIC_GROUPS = "Only the classic group protocol is supported."
+_REQUEST_TIMEOUT = "Use request.timeout.ms."
+_SHARE_GROUPS = "It belongs to share groups, which are not used."
 
 CONSUMER = (
     Key(
-        "zookeeper.connect", ZOOKEEPER, "where the brokers are looked up if none are named, and an old group's offsets",
-        old=("zk.connect",), gone=True,
+        "zookeeper.connect", ZOOKEEPER,
+        "ZooKeeper of the source cluster. It names the brokers if bootstrap.servers is missing, and it holds the"
+        " offsets of old groups.",
+        old_names=("zk.connect",), is_obsolete=True,
     ),
-    Key("group.id", TEXT, "the group that holds the mirror's positions", old=("groupid",)),
-    Key("group.instance.id", TEXT, "this process's name in the group; otherwise the host's name and a number"),
     Key(
-        "auto.offset.reset", choice(_RESETS), "where a new group starts, and where it goes on when records are gone", "earliest",
-        old=("autooffset.reset",),
+        "group.id", TEXT, "The consumer group whose committed offsets hold the mirror's positions. Required.",
+        old_names=("groupid",),
     ),
-    Key("isolation.level", choice(same("read_committed", "read_uncommitted")),
-        "read_committed: records of a transaction once it is committed, and only then",
-        "read_uncommitted"),
-    Key("session.timeout.ms", number(1000, unit="ms"), "after how long without a sign others take over", "10000"),
-    Key("heartbeat.interval.ms", number(100, unit="ms"), "how often it gives a sign; by default three times a session at least",
-        "1000"),
-    Key("fetch.max.wait.ms", number(0, unit="ms"), "how long a broker may wait for records before it answers", "500",
-        old=("fetch.wait.max.ms", "max.fetch.wait.ms")),
-    Key("fetch.min.bytes", number(0, unit="bytes"), "how much a broker waits for", "1", old=("min.fetch.bytes",)),
-    Key("fetch.max.bytes", number(1024, unit="bytes"), "the most that one answer brings", str(50 << 20)),
     Key(
-        "max.partition.fetch.bytes", number(1024, unit="bytes"), "the most that one answer brings of one partition", str(1 << 20),
-        old=("fetch.message.max.bytes", "fetch.size"),
+        "group.instance.id", TEXT,
+        "The name of this process in the group. Without it, the name is the host name with a number.",
     ),
-    Key("metadata.max.age.ms", number(1, unit="ms"), "how often new topics are looked for; every 5 s at least", "300000"),
     Key(
-        "partition.assignment.strategy", TEXT, "range; how partitions are shared must be the same in the whole group", "range",
-        refuse=lambda text: "" if re.search("range|^roundrobin$", text, re.I)
-        else "only the range assignor is built; remove the line",
-        note=lambda text: "shared by range all the same; there is no group in Kafka that this name comes from"
+        "auto.offset.reset", choice(_RESETS),
+        "Where a partition without a committed offset starts, and where it continues if its next records were deleted."
+        " none: both are errors. Kafka's default is latest.",
+        "earliest", old_names=("autooffset.reset",),
+    ),
+    Key(
+        "isolation.level", choice(words("read_committed", "read_uncommitted")),
+        "read_committed mirrors a transaction's records only after it was committed.", "read_uncommitted",
+    ),
+    Key(
+        "session.timeout.ms", number(1000, unit="ms"),
+        "How long a process can be silent before other processes take over its partitions. Kafka's default is 45000.",
+        "10000",
+    ),
+    Key(
+        "heartbeat.interval.ms", number(100, unit="ms"),
+        "The interval between heartbeats to the coordinator. The default is at most a third of session.timeout.ms.",
+        "1000",
+    ),
+    Key(
+        "fetch.max.wait.ms", number(0, unit="ms"), "How long a broker waits for fetch.min.bytes before it answers.",
+        "500", old_names=("fetch.wait.max.ms", "max.fetch.wait.ms"),
+    ),
+    Key(
+        "fetch.min.bytes", number(0, unit="bytes"), "The amount of data that a broker waits for before it answers.",
+        "1", old_names=("min.fetch.bytes",),
+    ),
+    Key("fetch.max.bytes", number(1024, unit="bytes"), "The most data that one fetch response holds.", str(50 << 20)),
+    Key(
+        "max.partition.fetch.bytes", number(1024, unit="bytes"),
+        "The most data of one partition that one fetch response holds.", str(1 << 20),
+        old_names=("fetch.message.max.bytes", "fetch.size"),
+    ),
+    Key(
+        "metadata.max.age.ms", number(1, unit="ms"),
+        "The interval between searches for new topics. Values above 5000 count as 5000.", "300000",
+    ),
+    Key(
+        "partition.assignment.strategy", TEXT,
+        "The assignor of the group. Only range is supported, and all members of a group must have the same.", "range",
+        refusal=lambda text: "" if re.search("range|^roundrobin$", text, re.I)
+        else "only the range assignor is supported; remove the line",
+        note=lambda text: "range is used; roundrobin belongs to consumer groups in ZooKeeper"
         if text.lower() == "roundrobin" else "",
     ),
-    Key("exclude.internal.topics", FLAG, "true: internal topics are never mirrored", "true",
-        refuse=_unless(True, "internal topics belong to their own cluster, and mirroring them would break the target; remove it")),
-    Key("mirror.topics.whitelist", TEXT, "topics to mirror, if no option says it", gone=True),
-    Key("mirror.topics.blacklist", TEXT, "topics not to mirror, if no option says it", gone=True),
-    Key("mirror.consumer.numthreads", number(1), "streams, if --num.streams is not given", gone=True),
     Key(
-        "shallow.iterator.enable", FLAG, "true: batches are forwarded as they are", "false",
-        old=("shallowiterator.enable", "enable.shallow.iterator"), gone=True,
+        "exclude.internal.topics", FLAG,
+        "Internal topics such as __consumer_offsets are never mirrored; false is refused.", "true",
+        refusal=lambda value: "" if value
+        else "internal topics belong to their own cluster, and mirroring them would break the target; remove the line",
     ),
-    Key("offsets.storage", choice(same("kafka", "zookeeper")),
-        "positions are kept in Kafka; zookeeper: their offsets are written there too, every 10 s", gone=True),
-    Key("dual.commit.enabled", FLAG, "true: offsets are written to ZooKeeper too, every 10 s", "false", gone=True),
-    _idle(
-        "enable.auto.commit", FLAG, "positions are committed when the target has the records", "auto.commit.enable",
-        "autocommit.enable", "auto.commit.enabled",
-        note=_unless(False, "positions are committed only after the target has them"),
+    Key(
+        "mirror.topics.whitelist", TEXT, "The topics to mirror, if neither --whitelist nor --blacklist is given.",
+        is_obsolete=True,
     ),
-    _idle("auto.commit.interval.ms", MS, "see --offset.commit.interval.ms", "autocommit.interval.ms"),
-    _idle(
-        "consumer.timeout.ms", MS, "a mirror waits for records for ever", gone=True,
-        note=_unless(-1, "not used: a mirror waits for records; --exit.when.caught.up is for one that should end"),
+    Key(
+        "mirror.topics.blacklist", TEXT, "The topics not to mirror, if neither --whitelist nor --blacklist is given.",
+        is_obsolete=True,
     ),
-    _idle("consumer.id", TEXT, "it would be the same in all processes; see group.instance.id", "consumerid", told=True, gone=True),
-    _idle(
-        "queued.max.message.chunks", ANY_NUMBER, "the producer's buffer.memory bounds what is held", "queued.max.messages",
-        "queuedchunks.max", told=True, gone=True,
+    Key("mirror.consumer.numthreads", number(1), "The number of streams without --num.streams.", is_obsolete=True),
+    Key(
+        "shallow.iterator.enable", FLAG,
+        "true forwards batches unchanged, even if the producer file has compression.type=none or linger.ms.", "false",
+        old_names=("shallowiterator.enable", "enable.shallow.iterator"), is_obsolete=True,
     ),
-    _idle("num.consumer.fetchers", ANY_NUMBER, "see --num.streams", told=True, gone=True),
-    _idle("group.protocol", TEXT, "the classic protocol is used", told=True),
-    _idle("group.remote.assignor", TEXT, "the classic protocol is used", told=True),
-    _idle("rebalance.max.retries", ANY_NUMBER, _IN_GROUP, "rebalance.retries.max", gone=True),
-    _idle("rebalance.backoff.ms", MS, _IN_GROUP, gone=True),
-    _idle("offsets.channel.backoff.ms", MS, "commits are repeated until they are through", gone=True),
-    _idle("offsets.channel.socket.timeout.ms", MS, "see request.timeout.ms", gone=True),
-    _idle("offsets.commit.max.retries", ANY_NUMBER, "commits are repeated until they are through", gone=True),
-    _idle("key.deserializer", TEXT, _BYTES_AS_THEY_ARE),
-    _idle("value.deserializer", TEXT, _BYTES_AS_THEY_ARE),
-    _idle("check.crcs", FLAG, "checksums are always checked"),
-    _idle("max.poll.interval.ms", MS, "a stream that does not report is replaced anyway"),
-    _idle("max.poll.records", ANY_NUMBER, "whole batches are taken"),
-    _idle("default.api.timeout.ms", MS, "see request.timeout.ms"),
-    _idle("allow.auto.create.topics", FLAG, "nothing is created on a source"),
-    _idle("client.rack", TEXT, "leaders are fetched from"),
-    _idle("internal.leave.group.on.close", FLAG, "the group is left at the end"),
-    _idle("internal.throw.on.fetch.stable.offset.unsupported", FLAG, "it is for Kafka Streams"),
-    _idle("share.acknowledgement.mode", TEXT, "it is for share groups"),
-    _idle("share.acquire.mode", TEXT, "it is for share groups"),
+    Key(
+        "offsets.storage", choice(words("kafka", "zookeeper")),
+        "Positions are always kept in Kafka. zookeeper also writes the offsets to ZooKeeper, every 10 s.",
+        is_obsolete=True,
+    ),
+    Key(
+        "dual.commit.enabled", FLAG, "true also writes the offsets to ZooKeeper, every 10 s.", "false",
+        is_obsolete=True,
+    ),
+    ignored(
+        "enable.auto.commit", FLAG, _COMMITTED_WHEN_ACKNOWLEDGED,
+        "auto.commit.enable", "autocommit.enable", "auto.commit.enabled",
+        note=lambda value: "positions are committed only after the target has acknowledged the records"
+        if value else "",
+    ),
+    ignored("auto.commit.interval.ms", MS, "Use --offset.commit.interval.ms.", "autocommit.interval.ms"),
+    ignored(
+        "consumer.timeout.ms", MS, "The mirror waits for new records without a time limit.", is_obsolete=True,
+        note=lambda ms: "" if ms == -1
+        else "the mirror waits for new records without a time limit; --exit.when.caught.up ends it",
+    ),
+    ignored(
+        "consumer.id", TEXT, "All processes with this file would have the same id. Use group.instance.id.",
+        "consumerid", announced=True, is_obsolete=True,
+    ),
+    ignored(
+        "queued.max.message.chunks", ANY_NUMBER, "The producer file's buffer.memory limits the records in memory.",
+        "queued.max.messages", "queuedchunks.max", announced=True, is_obsolete=True,
+    ),
+    ignored("num.consumer.fetchers", ANY_NUMBER, "Use --num.streams.", announced=True, is_obsolete=True),
+    ignored("group.protocol", TEXT, _CLASSIC_GROUPS, announced=True),
+    ignored("group.remote.assignor", TEXT, _CLASSIC_GROUPS, announced=True),
+    ignored("rebalance.max.retries", ANY_NUMBER, _ZOOKEEPER_GROUPS, "rebalance.retries.max", is_obsolete=True),
+    ignored("rebalance.backoff.ms", MS, _ZOOKEEPER_GROUPS, is_obsolete=True),
+    ignored("offsets.channel.backoff.ms", MS, _COMMIT_RETRIES, is_obsolete=True),
+    ignored("offsets.channel.socket.timeout.ms", MS, _REQUEST_TIMEOUT, is_obsolete=True),
+    ignored("offsets.commit.max.retries", ANY_NUMBER, _COMMIT_RETRIES, is_obsolete=True),
+    ignored("key.deserializer", TEXT, _BYTES_ONLY),
+    ignored("value.deserializer", TEXT, _BYTES_ONLY),
+    ignored("check.crcs", FLAG, "Checksums are always checked."),
+    ignored("max.poll.interval.ms", MS, "A stream that stops reporting is always replaced."),
+    ignored("max.poll.records", ANY_NUMBER, "Records are fetched in whole batches."),
+    ignored("default.api.timeout.ms", MS, _REQUEST_TIMEOUT),
+    ignored("allow.auto.create.topics", FLAG, "The mirror never creates topics on a source."),
+    ignored("client.rack", TEXT, "Records are always fetched from the partition's leader."),
+    ignored("internal.leave.group.on.close", FLAG, "The process leaves the group when it ends."),
+    ignored("internal.throw.on.fetch.stable.offset.unsupported", FLAG, "It belongs to Kafka Streams."),
+    ignored("share.acknowledgement.mode", TEXT, _SHARE_GROUPS),
+    ignored("share.acquire.mode", TEXT, _SHARE_GROUPS),
 )  # fmt: skip
 
 BATCH_SIZE = Key(
-    "batch.size", number(0, unit="bytes"), "how large batches are made that are packed here", str(512 << 10),
+    "batch.size", number(0, unit="bytes"),
+    "The size of the batches that the mirror packs itself, for example from small ones. Kafka's default is 16384.",
+    str(512 << 10),
 )  # fmt: skip
-BATCH_MESSAGES = _idle(
-    "batch.num.messages", MESSAGES, "batches are packed by bytes; see batch.size", told=True, gone=True
+# Kafka 0.7 used the name batch.size for a number of messages: see `PropertyFile`.
+BATCH_MESSAGES = ignored(
+    "batch.num.messages", MESSAGES, "Batches are limited by bytes. Use batch.size.", announced=True, is_obsolete=True
 )
 
+_NEVER_DROPPED = "Records are never dropped: when the buffer is full, the stream waits."
+_SENT_UNTIL_ANSWERED = "A record is sent again until the target accepts it or refuses it for good."
+_NO_TRANSACTIONS = "The mirror does not use transactions."
+_CODEC_LEVEL = "Each codec has its default level."
+_PARTITION_BY = "Use partition.by."
+_HANDLER = f"{JAVA_CLASS}. Use --message.handler."
+
 PRODUCER = (
-    Key("zookeeper.connect", ZOOKEEPER, "where the brokers are looked up if none are named", old=("zk.connect",), gone=True),
     Key(
-        "acks", choice(_ACKS), "all: exactly once; 1: at least once", "all", old=("request.required.acks",),
-        note=lambda acks: "treated as acks=1: a mirror must know what arrived" if acks == "0" else "",
+        "zookeeper.connect", ZOOKEEPER,
+        "ZooKeeper of the target cluster. It names the brokers if bootstrap.servers is missing.",
+        old_names=("zk.connect",), is_obsolete=True,
     ),
     Key(
-        "compression.type", choice(_PACKING),
-        "what is not packed so is packed anew; producer or unset: as it came", "producer", old=("compression.codec",),
+        "acks", choice(_ACKS),
+        "all: every record arrives exactly once. 1: a record can arrive twice, and it can be lost if only the leader"
+        " had it. 0 counts as 1.",
+        "all", old_names=("request.required.acks",),
+        note=lambda acks: "acks=1 is used, because the mirror must know which records have arrived"
+        if acks == "0" else "",
     ),
     Key(
-        "max.in.flight.requests.per.connection", number(1), "requests on their way to one broker", "5",
-        note=lambda n: "5 is used: brokers recognise no more duplicates" if n > 5 else "",
+        "compression.type", choice(_COMPRESSION),
+        "The codec on the target. Batches with another codec are unpacked and compressed again. producer: each batch"
+        " keeps its codec. Kafka's default is none.",
+        "producer", old_names=("compression.codec",),
     ),
-    Key("max.request.size", number(1024, unit="bytes"), "the largest request", str(8 << 20), old=("max.message.size",)),
-    Key("buffer.memory", number(1 << 20, unit="bytes"), "what a stream may hold", str(32 << 20)),
+    Key(
+        "max.in.flight.requests.per.connection", number(1),
+        "The number of unanswered requests per connection. Values above 5 count as 5. Kafka's MirrorMaker uses 1.", "5",
+        note=lambda n: "5 is used, because brokers recognise duplicates only in the last five batches" if n > 5 else "",
+    ),
+    Key(
+        "max.request.size", number(1024, unit="bytes"), "The size of the largest request. Kafka's default is 1048576.",
+        str(8 << 20), old_names=("max.message.size",),
+    ),
+    Key("buffer.memory", number(1 << 20, unit="bytes"), "The most data that a stream holds in memory.", str(32 << 20)),
     BATCH_SIZE,
-    Key("linger.ms", number(0, unit="ms"), "how long small batches wait for others to be packed with", "0",
-        old=("queue.buffering.max.ms", "queue.time")),
-    Key("partition.by", choice({**same("key", "same"), "": ""}),
-        "key: where Java's producer would put the key; same: the same partition number"),
+    Key(
+        "linger.ms", number(0, unit="ms"), "How long small batches wait for others, to be packed together.", "0",
+        old_names=("queue.buffering.max.ms", "queue.time"),
+    ),
+    Key(
+        "partition.by", choice({**words("key", "same"), "": ""}),
+        "key: a record goes to the partition that Java's producer would choose for its key. same: a record keeps its"
+        " partition number. Without it: same if both sides have the same number of partitions, otherwise key.",
+    ),
     BATCH_MESSAGES,
-    _idle("producer.type", TEXT, "sending is asynchronous, and committed when it has arrived", told=True),
-    _idle(
-        "queue.buffering.max.messages", MESSAGES, "see buffer.memory, and the option --queue.size", "queue.size", told=True,
-        gone=True,
+    ignored(
+        "producer.type", TEXT, "Sending is asynchronous, and positions are committed after the acknowledgement.",
+        announced=True,
     ),
-    _idle(
-        "queue.enqueue.timeout.ms", MS, "nothing is dropped: a full buffer waits", "queue.enqueueTimeout.ms", gone=True,
-        note=_unless(-1, "nothing is dropped here: a full buffer waits"),
+    ignored(
+        "queue.buffering.max.messages", MESSAGES, "Use buffer.memory, or the option --queue.size.", "queue.size",
+        announced=True, is_obsolete=True,
     ),
-    _idle("block.on.buffer.full", FLAG, "nothing is dropped: a full buffer waits",
-          note=_unless(True, "nothing is dropped here: a full buffer waits")),
-    _idle("retries", ANY_NUMBER, "a record is sent again until the target takes or refuses it", "message.send.max.retries",
-          "num.retries", note=lambda n: "" if n >= 2**31 - 1 else "a record is sent again until the target takes or refuses it"),
-    _idle("enable.idempotence", FLAG, "each record has a number, and brokers take a number once",
-          note=_unless(True, "not switched off: numbers are what keeps records from arriving twice")),
-    _idle("transactional.id", TEXT, "no transactions are used: what arrives is exact for every reader", told=True),
-    _idle("transaction.timeout.ms", MS, "no transactions are used"),
-    _idle("transaction.two.phase.commit.enable", FLAG, "no transactions are used"),
-    _idle("compressed.topics", TEXT, "all topics are packed alike", told=True, gone=True),
-    _idle("compression.gzip.level", ANY_NUMBER, "each codec has its usual level", told=True),
-    _idle("compression.lz4.level", ANY_NUMBER, "each codec has its usual level", told=True),
-    _idle("compression.zstd.level", ANY_NUMBER, "each codec has its usual level", told=True),
-    _idle("partitioner.class", TEXT, f"{_JAVA_CODE}; see partition.by", told=True),
-    _idle("partitioner.ignore.keys", FLAG, "see partition.by", told=True),
-    _idle("partitioner.adaptive.partitioning.enable", FLAG, "see partition.by"),
-    _idle("partitioner.availability.timeout.ms", MS, "see partition.by"),
-    _idle("event.handler", TEXT, f"{_JAVA_CODE}; see --message.handler", told=True, gone=True),
-    _idle("event.handler.props", TEXT, _JAVA_CODE, gone=True),
-    _idle("callback.handler", TEXT, f"{_JAVA_CODE}; see --message.handler", told=True, gone=True),
-    _idle("callback.handler.props", TEXT, _JAVA_CODE, gone=True),
-    _idle("key.serializer", TEXT, _BYTES_AS_THEY_ARE, "key.serializer.class"),
-    _idle("value.serializer", TEXT, _BYTES_AS_THEY_ARE, "serializer.class"),
-    _idle("delivery.timeout.ms", MS, "a record is sent again until the target takes or refuses it"),
-    _idle("max.block.ms", MS, "a full buffer waits"),
-    _idle("metadata.fetch.timeout.ms", MS, "see request.timeout.ms"),
-    _idle("timeout.ms", MS, "see request.timeout.ms"),
-    _idle("metadata.max.age.ms", MS, "the consumer's counts", "topic.metadata.refresh.interval.ms"),
-    _idle("metadata.max.idle.ms", MS, "no topic is forgotten"),
-    _idle("reconnect.interval", ANY_NUMBER, "connections stay open", gone=True),
-    _idle("zk.read.num.retries", ANY_NUMBER, "see zookeeper.connection.timeout.ms", gone=True),
+    ignored(
+        "queue.enqueue.timeout.ms", MS, _NEVER_DROPPED, "queue.enqueueTimeout.ms", is_obsolete=True,
+        note=lambda ms: "" if ms == -1 else "records are never dropped: when the buffer is full, the stream waits",
+    ),
+    ignored(
+        "block.on.buffer.full", FLAG, _NEVER_DROPPED,
+        note=lambda value: "" if value else "records are never dropped: when the buffer is full, the stream waits",
+    ),
+    ignored(
+        "retries", ANY_NUMBER, _SENT_UNTIL_ANSWERED, "message.send.max.retries", "num.retries",
+        note=lambda n: "" if n >= 2**31 - 1
+        else "a record is sent again until the target accepts it or refuses it for good",
+    ),
+    ignored(
+        "enable.idempotence", FLAG, "Sending is always idempotent: brokers accept each sequence number once.",
+        note=lambda value: "" if value else "idempotence stays on, because it keeps records from arriving twice",
+    ),
+    ignored("transactional.id", TEXT, f"{_NO_TRANSACTIONS} Records arrive exactly once without them.", announced=True),
+    ignored("transaction.timeout.ms", MS, _NO_TRANSACTIONS),
+    ignored("transaction.two.phase.commit.enable", FLAG, _NO_TRANSACTIONS),
+    ignored("compressed.topics", TEXT, "compression.type applies to all topics.", announced=True, is_obsolete=True),
+    ignored("compression.gzip.level", ANY_NUMBER, _CODEC_LEVEL, announced=True),
+    ignored("compression.lz4.level", ANY_NUMBER, _CODEC_LEVEL, announced=True),
+    ignored("compression.zstd.level", ANY_NUMBER, _CODEC_LEVEL, announced=True),
+    ignored("partitioner.class", TEXT, f"{JAVA_CLASS}. {_PARTITION_BY}", announced=True),
+    ignored("partitioner.ignore.keys", FLAG, _PARTITION_BY, announced=True),
+    ignored("partitioner.adaptive.partitioning.enable", FLAG, _PARTITION_BY),
+    ignored("partitioner.availability.timeout.ms", MS, _PARTITION_BY),
+    ignored("event.handler", TEXT, _HANDLER, announced=True, is_obsolete=True),
+    ignored("event.handler.props", TEXT, f"{JAVA_CLASS}.", is_obsolete=True),
+    ignored("callback.handler", TEXT, _HANDLER, announced=True, is_obsolete=True),
+    ignored("callback.handler.props", TEXT, f"{JAVA_CLASS}.", is_obsolete=True),
+    ignored("key.serializer", TEXT, _BYTES_ONLY, "key.serializer.class"),
+    ignored("value.serializer", TEXT, _BYTES_ONLY, "serializer.class"),
+    ignored("delivery.timeout.ms", MS, _SENT_UNTIL_ANSWERED),
+    ignored("max.block.ms", MS, "When the buffer is full, the stream waits without a time limit."),
+    ignored("metadata.fetch.timeout.ms", MS, _REQUEST_TIMEOUT),
+    ignored("timeout.ms", MS, _REQUEST_TIMEOUT),
+    ignored("metadata.max.age.ms", MS, "The consumer file's value is used.", "topic.metadata.refresh.interval.ms"),
+    ignored("metadata.max.idle.ms", MS, "Topics stay in the mirror's metadata."),
+    ignored("reconnect.interval", ANY_NUMBER, "Connections stay open.", is_obsolete=True),
+    ignored("zk.read.num.retries", ANY_NUMBER, "Use zookeeper.connection.timeout.ms.", is_obsolete=True),
 )  # fmt: skip
 
 SIDES = {"consumer": (*COMMON, *CONSUMER), "producer": (*COMMON, *PRODUCER)}
@@ -379,12 +375,15 @@ _SECRET = re.compile(r"pas+w|pass(phrase)?\b|pwd|jaas|secret|token|credential|pr
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value must not be shown: its name says so, or it holds a password itself."""
-    unknown = re.match(r"(ssl|sasl)\.", name) is not None and not any(name in table for table in TABLE.values())
-    return unknown or _SECRET.search(name) is not None or re.search(r"(passw\w*|secret)\s*=", value, re.I) is not None
+    """Return True if a value must not be shown: its name says so, or the value itself contains a password.
+
+    A `ssl.` or `sasl.` setting that the table does not know counts as a secret.
+    """
+    is_unknown = re.match(r"(ssl|sasl)\.", name) is not None and not any(name in table for table in TABLE.values())
+    return bool(is_unknown or _SECRET.search(name) or re.search(r"(passw\w*|secret)\s*=", value, re.I))
 
 
-def is_old(name: str, side: str) -> bool:
-    """Whether a name tells of a file from the times of Kafka 0.7 or 0.8."""
+def is_old_name(name: str, side: str) -> bool:
+    """Return True if no current Kafka client knows the name, so that the file is from the time of Kafka 0.7 or 0.8."""
     key = TABLE[side].get(name)
-    return key is not None and (key.gone or name != key.name)
+    return key is not None and (key.is_obsolete or name != key.name)

@@ -1,4 +1,4 @@
-"""Whose keys a keytab holds: libkrb5 itself only says that there are no tickets."""
+"""Read the principals of a keytab, because libkrb5 does not say whose keys it misses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _MAGIC = b"\x05\x02"
 
 
 def principals(keytab: bytes) -> list[str]:
-    """The principals, each once, in the order of the file."""
+    """Return the principals of a keytab, each once, in the order of the file."""
     if keytab[:2] != _MAGIC:
         raise NotAKeytab
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     at = 2
     try:
         while at + 4 <= len(keytab):
             (size,) = struct.unpack_from(">i", keytab, at)
-            if size > 0:  # else it is a hole, where a key was removed
-                found[_principal(keytab, at + 4)] = None
+            if size > 0:  # a negative size marks a removed key
+                names[_principal(keytab, at + 4)] = None
             at += 4 + abs(size)
     except (struct.error, UnicodeDecodeError):
         raise NotAKeytab from None
-    return list(found)
+    return list(names)
 
 
 def _principal(keytab: bytes, at: int) -> str:

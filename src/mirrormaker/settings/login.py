@@ -1,4 +1,4 @@
-"""Who a mirror is to a cluster: a file's sasl settings, and the login configuration of Java that they may leave it to."""
+"""SASL logins: from a property file's `sasl.*` settings, or from the JAAS configuration file that Java clients use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from mirrormaker.errors import LoginError, NotAKeytab, SettingError
 from mirrormaker.settings import jaas
 from mirrormaker.settings.keytab import principals
-from mirrormaker.settings.property_file import File
+from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.auth.kerberos import gssapi_library
 from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
 
-# As in Kafka's own scripts, and in those of the Hadoop distribution.
+# Kafka's own scripts read the first variable, those of the Hadoop distribution the second.
 _VARIABLES = ("KAFKA_OPTS", "KAFKA_CLIENT_KERBEROS_PARAMS")
 _JAAS, _KRB5 = "java.security.auth.login.config", "java.security.krb5.conf"
 _MODULES = {
@@ -26,6 +26,7 @@ _MODULES = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
 }
+# The options of each login module that are read here, and those that Java reads and that need no action here.
 _OPTIONS = {
     "Krb5LoginModule": (
         "useKeyTab", "keyTab", "principal", "serviceName", "useTicketCache", "ticketCache", "storeKey", "doNotPrompt",
@@ -39,19 +40,20 @@ _URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 @dataclass(frozen=True)
-class Named:
-    """A file that the command line or the environment names, and how."""
+class LoginFile:
+    """A file that the command line or the environment names; an empty path means none."""
 
     path: str = ""
-    by: str = ""
+    named_by: str = ""  # the option or variable, for messages
+    is_option: bool = False
 
 
 @dataclass(frozen=True)
 class LoginFiles:
-    """What Java reads its logins from: for all files whose clusters are not given one of their own."""
+    """The JAAS configuration and the krb5.conf, for clusters whose property file has no login of its own."""
 
-    jaas: Named = Named()
-    krb5: Named = Named()
+    jaas: LoginFile = LoginFile()
+    krb5: LoginFile = LoginFile()
 
 
 NO_FILES = LoginFiles()
@@ -60,27 +62,30 @@ NO_FILES = LoginFiles()
 def login_files(
     jaas_config: str | None, krb5_config: str | None, properties: Iterable[str], environment: Mapping[str, str]
 ) -> LoginFiles:
-    """Our own options count first, then Java's properties on the command line, then those in the environment."""
-    said = [(f"-D{text}", text) for text in properties]
-    for variable in _VARIABLES:
-        said += [(variable, word[2:]) for word in _words(variable, environment) if word.startswith("-D")]
+    """Return the files that are named by our own options, else by Java's -D options, else by the environment.
 
-    def find(option: str, given: str | None, name: str) -> Named:
+    `properties` are the values of -D options, as NAME=VALUE.
+    """
+    java_properties = [(text, f"-D{text}", True) for text in properties]
+    for variable in _VARIABLES:
+        for word in _words(variable, environment):
+            if word.startswith("-D"):
+                java_properties.append((word[2:], f"{variable}, {word.partition('=')[0]}", False))
+
+    def find(option: str, given: str | None, name: str) -> LoginFile:
         if given:
-            return Named(given, option)
-        for by, text in said:
+            return LoginFile(given, option, is_option=True)
+        for text, named_by, is_option in java_properties:
             key, _, value = text.partition("=")
             if key == name and value:
-                return Named(
-                    value.removeprefix("=").removeprefix("file:"), by if by.startswith("-D") else f"{by}, -D{name}"
-                )
-        return Named()
+                return LoginFile(value.removeprefix("=").removeprefix("file:"), named_by, is_option)
+        return LoginFile()
 
     return LoginFiles(find("--jaas.config", jaas_config, _JAAS), find("--krb5.config", krb5_config, _KRB5))
 
 
 def from_environment() -> LoginFiles:
-    """For commands that have no options of their own for it."""
+    """Return the files that the environment names, for callers without a command line."""
     return login_files(None, None, (), os.environ)
 
 
@@ -91,52 +96,55 @@ def _words(variable: str, environment: Mapping[str, str]) -> list[str]:
         raise SettingError(f"{variable}: a quote is opened and not closed") from None
 
 
-def sasl(file: File, files: LoginFiles) -> Sasl:
-    """Refuses what cannot work before anything is asked of a cluster."""
+def sasl(file: PropertyFile, files: LoginFiles) -> Sasl:
+    """Return the login of a file. Errors that can be found without a connection are raised here."""
     mechanism = file.text("sasl.mechanism")
     entry = _entry(file, files, mechanism)
-    options = _checked(entry)
+    options = _checked_options(entry)
     if mechanism == "GSSAPI":
         return Sasl(mechanism, _kerberos(file, files, entry, options), entry.where)
     if mechanism == "OAUTHBEARER":
-        return Sasl(mechanism, _client(file, entry, options), entry.where)
+        return Sasl(mechanism, _oauth_client(file, entry, options), entry.where)
     if options.get("tokenauth", "").lower() == "true":
-        raise SettingError(f"{entry.where}: tokenauth=true: delegation tokens are not built; log in with a password")
+        raise SettingError(
+            f"{entry.where}: tokenauth=true: delegation tokens are not supported; log in with a password"
+        )
     return Sasl(mechanism, Password(_option(entry, "username"), _option(entry, "password")), entry.where)
 
 
-def _entry(file: File, files: LoginFiles, mechanism: str) -> jaas.Entry:
-    """The login module that fits the mechanism: from the file itself, else from the login configuration."""
-    found = _entries(file, files, mechanism)
-    wanted = _MODULES[mechanism]
-    for entry in found:
-        if entry.module == wanted:
+def _entry(file: PropertyFile, files: LoginFiles, mechanism: str) -> jaas.Entry:
+    """Return the login module of the mechanism: from the property file, else from the JAAS configuration file."""
+    entries = _entries(file, files, mechanism)
+    required_module = _MODULES[mechanism]
+    for entry in entries:
+        if entry.module == required_module:
             return entry
-    if not found:
-        raise SettingError(f"{file.where('sasl.jaas.config')}: sasl.jaas.config is empty; it needs {wanted}")
-    there = found[0]
-    fits = " or ".join(name for name, module in _MODULES.items() if module == there.module)
-    way_out = f"set sasl.mechanism={fits}" if fits else f"name {wanted} instead"
+    if not entries:
+        raise SettingError(f"{file.where('sasl.jaas.config')}: sasl.jaas.config is empty; it needs {required_module}")
+    other = entries[0]
+    mechanisms = " or ".join(name for name, module in _MODULES.items() if module == other.module)
+    solution = f"set sasl.mechanism={mechanisms}" if mechanisms else f"name {required_module} instead"
     raise SettingError(
-        f"{there.where}: {there.module} does not go with sasl.mechanism={mechanism} of {file.properties.path}, which takes"
-        f" {wanted}: {way_out}"
+        f"{other.where}: {other.module} does not fit sasl.mechanism={mechanism} of {file.properties.path}, which needs"
+        f" {required_module}: {solution}"
     )
 
 
-def _entries(file: File, files: LoginFiles, mechanism: str) -> list[jaas.Entry]:
+def _entries(file: PropertyFile, files: LoginFiles, mechanism: str) -> list[jaas.Entry]:
     if file.has("sasl.jaas.config"):
         return jaas.entries(file.text("sasl.jaas.config"), f"{file.where('sasl.jaas.config')}: sasl.jaas.config")
     if files.jaas.path:
-        return jaas.read(files.jaas.path, files.jaas.by)
+        return jaas.read(files.jaas.path, files.jaas.named_by, option=files.jaas.is_option)
     if mechanism == "OAUTHBEARER" and file.has("sasl.oauthbearer.client.credentials.client.id"):
         return [jaas.Entry(_MODULES[mechanism], {}, file.where("sasl.oauthbearer.client.credentials.client.id"))]
     raise SettingError(
         f"{file.where('security.protocol')}: security.protocol={file.text('security.protocol')} needs a login: add"
-        f" sasl.jaas.config=… {_MODULES[mechanism]} required …; to the file, or name a login configuration with --jaas.config FILE"
+        f" sasl.jaas.config=… {_MODULES[mechanism]} required …; to the file, or name a JAAS configuration file with"
+        " --jaas.config FILE"
     )
 
 
-def _checked(entry: jaas.Entry) -> dict[str, str]:
+def _checked_options(entry: jaas.Entry) -> dict[str, str]:
     known = {name.lower(): name for name in _OPTIONS[entry.module]}
     for name, value in entry.options.items():
         right = known.get(name.lower(), name)
@@ -144,7 +152,7 @@ def _checked(entry: jaas.Entry) -> dict[str, str]:
             raise SettingError(f"{entry.where}: {name} is not known; did you mean {right}?")
         if "${" in value:
             raise SettingError(
-                f"{entry.where}: {name}: Java's properties (${{…}}) are not known here; write the value itself"
+                f"{entry.where}: {name}: Java system properties (${{…}}) are not replaced here; write the value itself"
             )
     return entry.options
 
@@ -156,22 +164,23 @@ def _option(entry: jaas.Entry, name: str) -> str:
     return value
 
 
-def _is(options: dict[str, str], name: str) -> bool:
+def _is_true(options: dict[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
 
-def _kerberos(file: File, files: LoginFiles, entry: jaas.Entry, options: dict[str, str]) -> Kerberos:
+def _kerberos(file: PropertyFile, files: LoginFiles, entry: jaas.Entry, options: dict[str, str]) -> Kerberos:
     try:
         gssapi_library()
     except LoginError as error:
         raise SettingError(f"{file.where('security.protocol')}: {error}") from None
     keytab, principal = b"", options.get("principal", "")
-    if _is(options, "useKeyTab"):
+    if _is_true(options, "useKeyTab"):
         keytab, principal = _keytab(entry)
-    elif not _is(options, "useTicketCache"):
+    elif not _is_true(options, "useTicketCache"):
         raise SettingError(
-            f'{entry.where}: where do tickets come from? Add useKeyTab=true keyTab="FILE" principal="NAME@REALM", or'
-            " useTicketCache=true"
+            f'{entry.where}: the source of the tickets is missing: add useKeyTab=true keyTab="FILE"'
+            ' principal="NAME@REALM",'
+            " or useTicketCache=true"
         )
     return Kerberos(
         service=_service(file, entry),
@@ -179,49 +188,47 @@ def _kerberos(file: File, files: LoginFiles, entry: jaas.Entry, options: dict[st
         keytab=keytab,
         cache="" if keytab else options.get("ticketCache", ""),
         config_path=files.krb5.path,
-        config=_read(files.krb5.path, files.krb5.by) if files.krb5.path else b"",
+        config=_read(files.krb5.path, files.krb5.named_by, option=files.krb5.is_option) if files.krb5.path else b"",
     )
 
 
-def _service(file: File, entry: jaas.Entry) -> str:
-    """Either place may name it, as in Java; two names are a mistake."""
-    named, said = entry.options.get("serviceName", ""), file.text("sasl.kerberos.service.name")
-    if named and said and named != said:
+def _service(file: PropertyFile, entry: jaas.Entry) -> str:
+    """Return the service name from the login module or the property file; as in Java, both must not differ."""
+    key = "sasl.kerberos.service.name"
+    from_module, from_file = entry.options.get("serviceName", ""), file.text(key)
+    if from_module and from_file and from_module != from_file:
         raise SettingError(
-            f"{file.where('sasl.kerberos.service.name')}: sasl.kerberos.service.name={said}, but {entry.where} says"
-            f" serviceName={named}: keep one of them"
+            f"{file.where(key)}: {key}={from_file}, but {entry.where} has serviceName={from_module}: keep one of them"
         )
-    if not named and not said:
-        raise SettingError(
-            f"{file.properties.path}: sasl.kerberos.service.name is missing; add a line like sasl.kerberos.service.name=kafka"
-        )
-    return named or said
+    if not from_module and not from_file:
+        raise SettingError(f"{file.properties.path}: {key} is missing; add a line like {key}=kafka")
+    return from_module or from_file
 
 
 def _keytab(entry: jaas.Entry) -> tuple[bytes, str]:
-    """What is in the keytab, and the principal whose key it must hold."""
+    """Return the content of the keytab and the principal, whose key the keytab must contain."""
     path = _option(entry, "keyTab").removeprefix("FILE:").removeprefix("file:")
     data = _read(path, f"{entry.where}: keyTab")
     try:
-        held = principals(data)
+        keytab_principals = principals(data)
     except NotAKeytab:
         raise SettingError(f"{entry.where}: keyTab: {path}: this is not a keytab") from None
-    there = ", ".join(held[:5]) or "nobody"
+    listed = ", ".join(keytab_principals[:5]) or "nobody"
     principal = entry.options.get("principal", "")
     if not principal:
-        raise SettingError(f'{entry.where}: principal="…" is missing; {path} holds keys of {there}')
-    if principal not in held and principal not in [name.rpartition("@")[0] for name in held]:
-        raise SettingError(f"{entry.where}: principal={principal}: {path} holds no key of it, only of {there}")
+        raise SettingError(f'{entry.where}: principal="…" is missing; {path} has keys of {listed}')
+    if principal not in [*keytab_principals, *(name.rpartition("@")[0] for name in keytab_principals)]:
+        raise SettingError(f"{entry.where}: principal={principal}: {path} has no key of it, only of {listed}")
     return data, principal
 
 
-def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> OAuthClient:
+def _oauth_client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]) -> OAuthClient:
     url = file.required(_URL, "https://login.example.com/oauth2/token")
     if urlsplit(url).scheme not in ("http", "https"):
         raise SettingError(f"{file.where(_URL)}: {_URL}={url}: this must begin with https:// (or http://)")
     if "@" in urlsplit(url).netloc:
         raise SettingError(
-            f"{file.where(_URL)}: {_URL}: no password belongs into an address: use clientId and clientSecret"
+            f"{file.where(_URL)}: {_URL}: a URL must not contain a password; use clientId and clientSecret"
         )
     new = "sasl.oauthbearer.client.credentials.client"
     return OAuthClient(
@@ -233,8 +240,9 @@ def _client(file: File, entry: jaas.Entry, options: dict[str, str]) -> OAuthClie
     )
 
 
-def _read(path: str, named_by: str) -> bytes:
+def _read(path: str, named_by: str, *, option: bool = False) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise SettingError(f"{named_by}: {path}: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise SettingError(f"{named_by}: {path}: {reason}", option=option) from None

@@ -1,4 +1,4 @@
-"""Java's .properties files: comments, continuations, escapes, any separator, Latin-1."""
+"""Read Java's .properties files: comments, continued lines, escapes, any separator, Latin-1."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from pathlib import Path
 
 from mirrormaker.errors import SettingError
 
-# Kafka's own pattern, for two of its providers.
-_ELSEWHERE = re.compile(r"\$\{(?P<provider>env|file):(?P<rest>(?:(?P<path>[^}]*?):)?(?P<key>[^}]*?))\}")
+# Kafka's own pattern for values of a configuration provider, limited to the providers env and file.
+_REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<rest>(?:(?P<path>[^}]*?):)?(?P<key>[^}]*?))\}")
+PropertiesLike = str | os.PathLike[str] | Mapping[str, str]  # a property file, or its content
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 @dataclass(frozen=True)
 class Property:
-    """One setting and where it stands."""
+    """One setting and its line."""
 
     key: str
-    value: str = field(repr=False)  # it may be a password
+    value: str = field(repr=False)  # can be a password
     line: int
-    written: str = field(default="", repr=False)  # what stands there, if the value was looked up elsewhere
+    # The value with its references, such as ${env:NAME}, not replaced. Empty if it has none.
+    unresolved: str = field(default="", repr=False)
 
     @property
-    def shown(self) -> str:
-        """What may be said of the value: not what was looked up."""
-        return self.written or self.value
+    def as_written(self) -> str:
+        """Return the value as the file has it. Messages show this one, because a replaced reference may be a secret."""
+        return self.unresolved or self.value
 
 
 class Properties(dict[str, Property]):
-    """The settings of one file; the last line of a key counts, as in Java."""
+    """The settings of one file by key; if a key has several lines, the last one counts, as in Java."""
 
     def __init__(self, path: str, lines: Iterable[Property] = ()) -> None:
         self.path = path
@@ -40,41 +42,54 @@ class Properties(dict[str, Property]):
         super().__init__((line.key, line) for line in self.lines)
 
     def where(self, key: str) -> str:
-        """The place to name in an error."""
+        """Return the file and line of a key, for messages; only the file if the key is not there."""
         return f"{self.path}, line {self[key].line}" if key in self else self.path
 
 
-def read(path: str, option: str) -> Properties:
-    """Read a file that was named by an option."""
+def load(settings: PropertiesLike, name: str) -> Properties:
+    """Return settings that a Python program gives as a file or as a mapping; errors call a mapping `name`."""
+    if not isinstance(settings, Mapping):
+        return read(os.fspath(settings))
+    lines = (Property(str(key), str(value), line) for line, (key, value) in enumerate(settings.items(), 1))
+    return Properties(name, lines)
+
+
+def read(path: str, option: str = "") -> Properties:
+    """Read a file; `option` is the command line option that names it, if there is one."""
+
+    def refusal(reason: str) -> SettingError:
+        return SettingError(f"{option} {path}: {reason}".lstrip(), option=bool(option))
+
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise SettingError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from error
+        raise refusal((error.strerror or str(error)).lower()) from error
     if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
-        raise SettingError(f"{option} {path}: this is not a properties file (it holds binary data)")
-    found = Properties(path, (_looked_up(line, path) for line in parse(data.decode("latin-1"), path)))
-    if not found:
-        raise SettingError(
-            f"{option} {path}: there is no setting in this file; it needs lines like bootstrap.servers=host:9092"
-        )
-    return found
+        raise refusal("this is not a properties file (it contains binary data)")
+    properties = Properties(path, (_resolve(line, path) for line in parse(data.decode("latin-1"), path)))
+    if not properties:
+        raise refusal("there is no setting in this file; it needs lines like bootstrap.servers=host:9092")
+    return properties
 
 
-def _looked_up(line: Property, path: str) -> Property:
-    """With ${env:NAME} and ${file:path:key} in its value replaced, as Kafka's own providers would."""
-    where = f"{path}, line {line.line}: {line.key}"  # the rest of the value may be a secret
-    value = _ELSEWHERE.sub(lambda found: _look_up(found, f"{where}: {found[0]}"), line.value)
-    return line if value == line.value else replace(line, value=value, written=line.value)
+def _resolve(line: Property, path: str) -> Property:
+    """Replace ${env:NAME} and ${file:path:key} in the value, as Kafka's own configuration providers do."""
+    # Errors name only the reference: the rest of the value can be a secret.
+    where = f"{path}, line {line.line}: {line.key}"
+    value = _REFERENCE.sub(lambda match: _referenced_value(match, f"{where}: {match[0]}"), line.value)
+    return line if value == line.value else replace(line, value=value, unresolved=line.value)
 
 
-def _look_up(found: re.Match[str], where: str) -> str:
-    provider, path, key = found["provider"], found["path"], found["key"]
+def _referenced_value(match: re.Match[str], where: str) -> str:
+    provider, path, key = match["provider"], match["path"], match["key"]
     if provider == "env":
         if path is not None or key not in os.environ:
-            raise SettingError(f"{where}: there is no {found['rest']} in the environment")
+            raise SettingError(f"{where}: there is no {match['rest']} in the environment")
         return os.environ[key]
     if path is None:
-        raise SettingError(f"{where}: this must be ${{file:path:key}}, with the key of a line in a properties file")
+        raise SettingError(
+            f"{where}: this must be ${{file:path:key}}, where path is a properties file and key is one of its keys"
+        )
     try:
         lines = {line.key: line.value for line in parse(Path(path).read_bytes().decode("latin-1"), path)}
     except OSError as error:
@@ -84,19 +99,8 @@ def _look_up(found: re.Match[str], where: str) -> str:
     return lines[key]
 
 
-PropertiesLike = str | os.PathLike[str] | Mapping[str, str]  # a property file, or its content
-
-
-def load(settings: PropertiesLike, name: str) -> Properties:
-    """Return settings that a Python program gives as a file or as a mapping; `name` is how errors name a mapping."""
-    if isinstance(settings, Mapping):
-        lines = (Property(key, value, line) for line, (key, value) in enumerate(settings.items(), 1))
-        return Properties(name, lines)
-    return read(os.fspath(settings), name)
-
-
 def parse(text: str, path: str = "") -> Iterator[Property]:
-    """The properties in a text, in order."""
+    """Yield the properties of a text in their order; `path` names the file in errors."""
     for line, number in _logical_lines(text):
         key_end = _find_separator(line)
         rest = line[key_end:].lstrip(_BLANK)
@@ -107,15 +111,15 @@ def parse(text: str, path: str = "") -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Lines with their continuations joined, without comments and blank lines."""
+    """Yield lines with their continuations joined and their line numbers, without comments and blank lines."""
     joined, start = "", 0
     lines = re.split(r"\r\n|\r|\n", text)
-    last = len(lines) - (lines[-1] == "" and not text.endswith("\r\n"))  # to Java, which looks one character ahead
+    # Java reads one character ahead, so after "\r\n" it sees one more, empty line.
+    last = len(lines) - (lines[-1] == "" and not text.endswith("\r\n"))
     for number, line in enumerate(lines, 1):
         line = line.lstrip(_BLANK)
-        if (
-            not joined
-        ):  # nothing but a backslash, and a line begins anew: Java looks at what it has, not at how it came to it
+        # As in Java, a continued line that is empty so far starts anew: the next line can be a comment.
+        if not joined:
             start = number
             if not line or line[0] in "#!":
                 continue

@@ -1,4 +1,7 @@
-"""Generate the tables of docs/compatibility.md: `python -m mirrormaker.settings.reference_tables docs/compatibility.md`."""
+"""Write the tables of docs/compatibility.md.
+
+Run `python -m mirrormaker.settings.reference_tables docs/compatibility.md` after a change to options or keys.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mirrormaker.settings import keys
-from mirrormaker.settings.keys import Key
+from mirrormaker.settings.command_line import Option
 from mirrormaker.settings.options import OPTIONS
+from mirrormaker.settings.value_types import Key
 
 
-def rewritten(page: str) -> str:
-    """The page with its tables as the code has them; everything outside of the markers stays."""
+def update_tables(page: str) -> str:
+    """Return the page with its tables replaced; the text outside of their markers stays."""
     for name, table in _tables().items():
-        begin, end = (
-            f"<!-- {name}: written by python -m mirrormaker.settings.reference_tables -->",
-            f"<!-- {name}: end -->",
-        )
+        begin = f"<!-- {name}: written by python -m mirrormaker.settings.reference_tables -->"
+        end = f"<!-- {name}: end -->"
         if begin not in page or end not in page:
             raise ValueError(f"the page has no place for {name}: {begin} and {end} are missing")
         before, after = page[: page.index(begin)], page[page.index(end) :]
@@ -25,33 +27,46 @@ def rewritten(page: str) -> str:
     return page
 
 
-def _tables() -> dict[str, str]:
-    sides = {"both": keys.COMMON, "consumer": keys.CONSUMER, "producer": keys.PRODUCER}
-    tables = {"options": _options()}
-    for side, found in sides.items():
-        tables[f"{side}, used"] = _used(key for key in found if key.used)
-        tables[f"{side}, not used"] = _not_used(key for key in found if not key.used)
-    return tables
-
-
-def _options() -> str:
+def options_table(options: Iterable[Option]) -> str:
+    """Return a Markdown table of command line options."""
     rows = []
-    for option in OPTIONS:
-        default = "" if option.default is None else _code(str(option.default))
-        rows.append((", ".join(map(_code, option.names)), option.value or "", default, option.help))
+    for option in options:
+        names = f"`{option.value}`" if option.is_positional else _codes(option.names)
+        value = "" if option.is_positional else option.value_text
+        rows.append((names, value, _default(option), option.help))
     return _table(("option", "value", "default", "what it does"), rows)
 
 
-def _used(found: Iterable[Key]) -> str:
+def _default(option: Option) -> str:
+    if option.required:
+        return "required"
+    if option.value is None:
+        return "off"
+    return option.default_text or ("none" if option.default is None else _code(str(option.default)))
+
+
+def _tables() -> dict[str, str]:
+    sides = {"both": keys.COMMON, "consumer": keys.CONSUMER, "producer": keys.PRODUCER}
+    tables = {"options": options_table(OPTIONS)}
+    for side, side_keys in sides.items():
+        tables[f"{side}, used"] = _used(key for key in side_keys if key.has_effect)
+        tables[f"{side}, not used"] = _not_used(key for key in side_keys if not key.has_effect)
+    return tables
+
+
+def _used(used_keys: Iterable[Key]) -> str:
     rows = [
-        (_code(k.name), _codes(k.old), k.kind.unit, _code(k.default) if k.default else "", k.meaning) for k in found
+        (_code(key.name), _codes(key.old_names), key.type.unit, _code(key.default) if key.default else "", key.meaning)
+        for key in used_keys
     ]
     return _table(("setting", "older names", "value", "default", "what it does"), rows)
 
 
-def _not_used(found: Iterable[Key]) -> str:
-    rows = [(_code(k.name), _codes(k.old), k.meaning, "yes" if k.told else "") for k in found]
-    return _table(("setting", "older names", "why it does nothing here", "said at the start"), rows)
+def _not_used(ignored_keys: Iterable[Key]) -> str:
+    rows = [
+        (_code(key.name), _codes(key.old_names), key.meaning, "yes" if key.is_announced else "") for key in ignored_keys
+    ]
+    return _table(("setting", "older names", "why it has no effect", "noted at the start"), rows)
 
 
 def _codes(names: Iterable[str]) -> str:
@@ -69,4 +84,4 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(update_tables(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The security settings of a file: stores are opened here, once, and what they hold goes on as values."""
+"""The security settings of a file. Key stores are read here, once; executors get their content and need no files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrormaker.errors import SettingError
+from mirrormaker.errors import SettingError, StoreError, TlsFailed, WrongPassword
 from mirrormaker.settings.login import LoginFiles, sasl
-from mirrormaker.settings.property_file import File
+from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.credentials import Security, Tls
 
+# The modules for TLS load the cryptography library, so they are imported only for files that use TLS.
 if TYPE_CHECKING:
     from mirrormaker.wire.auth.keystores import PrivateKey
 
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
 
 
-def security(file: File, logins: LoginFiles) -> Security:
-    """What the file says; without TLS its stores are not looked at, and without SASL its logins are not."""
+def security(file: PropertyFile, logins: LoginFiles) -> Security:
+    """Return how to connect to the brokers. Stores are read only for TLS, logins only for SASL."""
     protocol = file.text("security.protocol")
     return Security(
         protocol,
@@ -28,66 +29,68 @@ def security(file: File, logins: LoginFiles) -> Security:
     )
 
 
-def idle_security(file: File) -> list[str]:
-    """Stores and logins that are named in vain: someone may believe that records travel encrypted."""
+def unused_security(file: PropertyFile) -> list[str]:
+    """Return notes on stores and logins that the security protocol does not use.
+
+    Without a note, someone may believe that the connections are encrypted.
+    """
     protocol = file.text("security.protocol")
-    named = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
+    stores = [f"{store}.location" for store in (_TRUST, _KEY) if file.has(f"{store}.location")]
     notes = []
-    if named and not protocol.endswith("SSL"):
-        notes.append(
-            f"{file.where(named[0])}: {named[0]} is not used: security.protocol is {protocol}, so nothing is encrypted"
-        )
+    if stores and not protocol.endswith("SSL"):
+        key = stores[0]
+        notes.append(f"{file.where(key)}: {key} is not used: security.protocol is {protocol}, so nothing is encrypted")
     if file.has(_LOGIN) and not protocol.startswith("SASL"):
-        notes.append(f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so nobody logs in")
+        notes.append(
+            f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so there is no login"
+        )
     return notes
 
 
-def _tls(file: File) -> Tls:
-    """What cannot work is said now, with the file's name."""
-    from mirrormaker.errors import StoreError, TlsFailed
+def _tls(file: PropertyFile) -> Tls:
+    """Return the TLS settings; raise an error that names the file if TLS does not work with them."""
     from mirrormaker.wire.auth.keystores import to_pem
     from mirrormaker.wire.transport.tls import ssl_context
 
-    own, trust = _secret(file), _trusted(file)
+    private_key, trusted = _private_key(file), _trusted_certificates(file)
     try:
-        found = replace(
-            _identity(own) if own else Tls(),
-            trust=to_pem("CERTIFICATE", trust),
+        tls = replace(
+            _client_tls(private_key) if private_key else Tls(),
+            trust=to_pem("CERTIFICATE", trusted),
             checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
             protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
             ciphers=file.value("ssl.cipher.suites") or (),
         )
-        ssl_context(found)
+        ssl_context(tls)
     except (TlsFailed, StoreError) as error:
         raise SettingError(f"{file.properties.path}: TLS does not work with these ssl settings: {error}") from error
-    return found
+    return tls
 
 
-def _identity(own: PrivateKey) -> Tls:
+def _client_tls(private_key: PrivateKey) -> Tls:
+    """Return TLS settings with this client's key, encrypted with a new password for the way to the executors."""
     from mirrormaker.wire.auth.keystores import encrypt_private_key, subject_of, to_pem
 
     password = secrets.token_urlsafe()
     return Tls(
-        chain=to_pem("CERTIFICATE", own.chain),
-        key=encrypt_private_key(own.key, password),
+        chain=to_pem("CERTIFICATE", private_key.chain),
+        key=encrypt_private_key(private_key.key, password),
         password=password,
-        subject=subject_of(own.chain[0]),
+        subject=subject_of(private_key.chain[0]),
     )
 
 
-def _trusted(file: File) -> list[bytes]:
-    from mirrormaker.errors import StoreError
+def _trusted_certificates(file: PropertyFile) -> list[bytes]:
     from mirrormaker.wire.auth.keystores import load_trusted_certificates
 
     data, name = _content(file, _TRUST, "certificates")
     try:
         return load_trusted_certificates(data, file.text(f"{_TRUST}.password")) if name else []
     except StoreError as error:
-        raise _refused(file, name, error, f"{_TRUST}.password") from None
+        raise _store_error(file, name, error, f"{_TRUST}.password") from None
 
 
-def _secret(file: File) -> PrivateKey | None:
-    from mirrormaker.errors import StoreError
+def _private_key(file: PropertyFile) -> PrivateKey | None:
     from mirrormaker.wire.auth.keystores import load_pem_private_key, load_private_key
 
     data, name = _content(file, _KEY, "key")
@@ -100,12 +103,12 @@ def _secret(file: File) -> PrivateKey | None:
             return load_pem_private_key(data, chain.encode("latin-1"), passwords[1])
         return load_private_key(data, *passwords)
     except StoreError as error:
-        raise _refused(file, name, error, f"{_KEY}.password, ssl.key.password") from None
+        raise _store_error(file, name, error, f"{_KEY}.password, ssl.key.password") from None
 
 
-def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
-    """The bytes of a store, and the setting that holds or names it; "" if there is none."""
-    inline, name = f"{store}.{itself}", f"{store}.location"
+def _content(file: PropertyFile, store: str, inline_key: str) -> tuple[bytes, str]:
+    """Return the content of a store, and the setting that contains or names it; "" if there is no store."""
+    inline, name = f"{store}.{inline_key}", f"{store}.location"
     path = file.text(name)
     if file.text(inline):
         if path:
@@ -117,13 +120,11 @@ def _content(file: File, store: str, itself: str) -> tuple[bytes, str]:
         return Path(path).read_bytes(), name
     except OSError as error:
         raise SettingError(
-            f"{file.where(name)}: {name}={file.shown(name)}: {(error.strerror or str(error)).lower()}"
+            f"{file.where(name)}: {name}={file.as_written(name)}: {(error.strerror or str(error)).lower()}"
         ) from None
 
 
-def _refused(file: File, name: str, error: Exception, passwords: str) -> SettingError:
-    from mirrormaker.errors import WrongPassword
-
-    what = name if not name.endswith("location") else f"{name}={file.shown(name)}"
+def _store_error(file: PropertyFile, name: str, error: Exception, passwords: str) -> SettingError:
+    setting = name if not name.endswith("location") else f"{name}={file.as_written(name)}"
     hint = f" (see {passwords})" if isinstance(error, WrongPassword) else ""
-    return SettingError(f"{file.where(name)}: {what}: {error}{hint}")
+    return SettingError(f"{file.where(name)}: {setting}: {error}{hint}")

@@ -1,4 +1,4 @@
-"""What a value may look like: each kind reads it, or refuses it with a line that says what is wanted."""
+"""The types that a setting's value can have, and `Key`, the definition of one setting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mirrormaker.settings.addresses import addresses, connect_string
 from mirrormaker.wire.transport.host_port import join_host_port
 
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
-# As documents print them; Java itself never read them from a file.
-_NAMED = {
+# Documents print these names, so people copy them into files. Java itself does not read them.
+_NAMED_NUMBERS = {
     "int.maxvalue": _INT_MAX,
     "integer.max_value": _INT_MAX,
     "long.maxvalue": _LONG_MAX,
@@ -22,31 +22,63 @@ _NAMED = {
 
 
 @dataclass(frozen=True)
-class Kind:
-    """`read` takes the text, the place and the key to name in a refusal; `unit` is for people."""
+class ValueType:
+    """How a value is read from a file and written back.
 
-    wanted: str
+    `read` takes the text, and the place and key to name in an error. `expected` completes "this must be ...".
+    """
+
+    expected: str
     read: Callable[[str, str, str], Any]
-    show: Callable[[Any], str] = str
+    format: Callable[[Any], str] = str
     unit: str = ""
 
 
-def _parsed(wanted: str, parse: Callable[[str], Any], show: Callable[[Any], str] = str, unit: str = "") -> Kind:
+@dataclass(frozen=True)
+class Key:
+    """One setting, under all the names that Kafka ever gave it."""
+
+    name: str  # the current name, or the last one that it had
+    type: ValueType
+    meaning: str  # what the setting does; why it has no effect, if it has none
+    default: str = ""
+    old_names: tuple[str, ...] = ()
+    is_obsolete: bool = False  # no current Kafka client knows the setting under any name
+    has_effect: bool = True  # False: accepted, so that old files keep working
+    # The start says that the setting has no effect, because someone may rely on it.
+    is_announced: bool = False
+    # Returns what the start says about a value; "" if nothing.
+    note: Callable[[Any], str] = lambda _value: ""
+    # Returns the reason why a value is refused; "" if it is not.
+    refusal: Callable[[Any], str] = lambda _value: ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the current name and the old ones."""
+        return (self.name, *self.old_names)
+
+
+def _parsed(
+    expected: str, parse: Callable[[str], Any], format: Callable[[Any], str] = str, unit: str = ""
+) -> ValueType:
+    """Return a type from a function that raises ValueError for a text that is not of that type."""
+
     def read(text: str, where: str, key: str) -> Any:
         try:
             return parse(text)
         except ValueError:
-            raise SettingError(f"{where}: {key}={text}: this must be {wanted}") from None
+            raise SettingError(f"{where}: {key}={text}: this must be {expected}") from None
 
-    return Kind(wanted, read, show, unit or wanted)
+    return ValueType(expected, read, format, unit or expected)
 
 
-def number(low: int = 0, high: int = _INT_MAX, unit: str = "number") -> Kind:
-    of = "" if unit == "number" else f" of {unit}"
+def number(low: int = 0, high: int = _INT_MAX, unit: str = "number") -> ValueType:
+    """Return the type of whole numbers from `low` to `high`."""
+    of_unit = "" if unit == "number" else f" of {unit}"
     between = "" if (low, high) == (-_LONG_MAX, _LONG_MAX) else f" from {low} to {high}"
 
     def parse(text: str) -> int:
-        value = _NAMED.get(text.lower())
+        value = _NAMED_NUMBERS.get(text.lower())
         if value is None:
             if not re.fullmatch(r"[+-]?[0-9]+", text):
                 raise ValueError(text)
@@ -55,11 +87,11 @@ def number(low: int = 0, high: int = _INT_MAX, unit: str = "number") -> Kind:
             raise ValueError(text)
         return value
 
-    return _parsed(f"a whole number{of}{between}", parse, unit=unit)
+    return _parsed(f"a whole number{of_unit}{between}", parse, unit=unit)
 
 
-def choice(values: Mapping[str, str]) -> Kind:
-    """One of several words; what each means is the word that is used from then on."""
+def choice(values: Mapping[str, str]) -> ValueType:
+    """Return the type of words that `values` lists, each with the word that the program uses for it."""
 
     def parse(text: str) -> str:
         try:
@@ -71,9 +103,9 @@ def choice(values: Mapping[str, str]) -> Kind:
     return _parsed(f"one of {', '.join(words)}", parse, unit=" or ".join(dict.fromkeys(filter(None, values.values()))))
 
 
-def same(*words: str) -> dict[str, str]:
-    """Words that mean themselves."""
-    return {word: word for word in words}
+def words(*names: str) -> dict[str, str]:
+    """Return choices that the program calls by the same words as the user."""
+    return {name: name for name in names}
 
 
 def _flag(text: str) -> bool:
@@ -88,12 +120,12 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-def _show_brokers(pairs: tuple[tuple[str, int], ...]) -> str:
+def _format_brokers(pairs: tuple[tuple[str, int], ...]) -> str:
     return ",".join(join_host_port(host, port) for host, port in pairs)
 
 
-TEXT = Kind("text", lambda text, _where, _key: text, unit="text")
-LIST = Kind(
+TEXT = ValueType("text", lambda text, _where, _key: text, unit="text")
+LIST = ValueType(
     "names with commas between them",
     lambda text, _where, _key: tuple(name.strip() for name in text.split(",") if name.strip()),
     ",".join,
@@ -101,7 +133,7 @@ LIST = Kind(
 )
 FLAG = _parsed("true or false", _flag, lambda value: str(value).lower())
 VERSION = _parsed("a version like 0.8.2 or 0.9.0.1", _version, lambda value: ".".join(map(str, value)), "version")
-BROKERS = Kind("host:port,host:port", addresses, _show_brokers, "host:port,…")
-ZOOKEEPER = Kind("host:port,host:port/path", connect_string, unit="host:port,…/path")
+BROKERS = ValueType("host:port,host:port", addresses, _format_brokers, "host:port,…")
+ZOOKEEPER = ValueType("host:port,host:port/path", connect_string, unit="host:port,…/path")
 ANY_NUMBER = number(-_LONG_MAX, _LONG_MAX)
 MS, BYTES, MESSAGES = (number(-_LONG_MAX, _LONG_MAX, unit) for unit in ("ms", "bytes", "messages"))

@@ -1,7 +1,8 @@
-"""The Spark job that copies: positions -> stream -> positions.
+"""The Spark job that mirrors: positions -> stream -> positions.
 
-One Arrow batch per stream becomes one task; inside it the stream runs for as long as the epoch does. Payload never leaves the
-worker: what flows through the DataFrame is where each partition stood, and where it stands in the end.
+One Arrow batch per stream becomes one task, and the stream runs in that task for as long as the job lasts. Records
+never leave the executor. The DataFrame carries only where each partition stood when the job began, and where it stands
+at the end.
 """
 
 from __future__ import annotations
@@ -26,15 +27,28 @@ POSITIONS = pa.schema(
 )
 
 
-def run(spark: SparkSession, work: StreamTask, shares: Sequence[Sequence[Position]]) -> pa.Table:
-    """Start one stream per share and wait until all of them have ended."""
-    positions = spark.createDataFrame(pa.Table.from_batches([_rows(n, share) for n, share in enumerate(shares)]))
-    copied = positions.mapInArrow(stream_of(work), positions.schema)
+def run(spark: SparkSession, task: StreamTask, shares: Sequence[Sequence[Position]]) -> pa.Table:
+    """Start one stream per share, wait until all of them have ended, and return their last positions."""
+    positions = _data_frame(spark, pa.Table.from_batches([_rows(n, share) for n, share in enumerate(shares)]))
+    copied = positions.mapInArrow(stream_of(task), positions.schema)
     return copied.toArrow()
 
 
-def stream_of(work: StreamTask):  # type: ignore[no-untyped-def]  # mapInArrow takes any callable
-    """The function that Spark runs in each task: one stream."""
+def _data_frame(spark: SparkSession, table: pa.Table) -> Any:
+    """Return the table as a DataFrame, and leave the process's active session as it is.
+
+    PySpark would make `spark` the active one for all threads, also where the rest of the program works with another.
+    """
+    sessions: Any = SparkSession
+    active = sessions._activeSession
+    try:
+        return spark.createDataFrame(table)
+    finally:
+        sessions._activeSession = active
+
+
+def stream_of(task: StreamTask):  # type: ignore[no-untyped-def]  # mapInArrow takes any callable
+    """Return the function that Spark runs in each task: one stream."""
 
     def stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -43,18 +57,20 @@ def stream_of(work: StreamTask):  # type: ignore[no-untyped-def]  # mapInArrow t
 
         (rows,) = batches
         number = rows.column("stream")[0].as_py()
-        task = TaskContext.get()
-        assert task is not None
+        context = TaskContext.get()
+        assert context is not None
+        # Spark collects garbage after every task: what is loaded by now need not be looked at again.
         gc.collect()
-        gc.freeze()  # Spark collects garbage after every task; what is loaded by now is not worth looking at again
-        gc.set_threshold(100_000, 50, 100)  # batches come and go by the thousand and form no cycles: 4 % of the CPU
-        yield _rows(number, run_stream(work, number, task.taskAttemptId()))
+        gc.freeze()
+        # Batches come and go by the thousand and form no cycles. The usual thresholds would cost 4 % of the CPU.
+        gc.set_threshold(100_000, 50, 100)
+        yield _rows(number, run_stream(task, number, context.taskAttemptId()))
 
     return stream
 
 
 def _rows(number: int, positions: Sequence[Position]) -> pa.RecordBatch:
-    """A stream without partitions still needs a row, or Spark would not start it."""
+    """Return a stream's positions as rows; without any, one empty row, because Spark starts no task without rows."""
     rows: list[tuple[Any, ...]] = [(number, p.topic, p.partition, p.offset) for p in positions] or [
         (number, None, None, None)
     ]

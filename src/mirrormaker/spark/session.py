@@ -1,4 +1,4 @@
-"""Starting Spark: quickly, quietly, and so that a long job stays alive."""
+"""Spark sessions for jobs that last for days: one of our own, which starts quickly, or one that runs already."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from mirrormaker.errors import SparkError
 from mirrormaker.spark import class_archive, jvm, shipping
 
 _LOG4J = """
@@ -28,35 +30,42 @@ appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 _ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
 
-# Streams run for days, die and come back; nothing here may end a task because it is long, or a job because one task failed.
+# Without these a job is wrong: one Arrow batch must become one task, without a shuffle, and neither the types of its
+# columns nor the time that a task may take must depend on the user's settings. A running session can change all of
+# them.
+_JOB_SETTINGS = {
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2147483647",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+# A session of our own has these too. Streams run for days, die and come back, so nothing may end a task because it
+# lasts long, or a job because a task failed.
 _SETTINGS = {
     "spark.task.maxFailures": "2147483647",
     "spark.speculation": "false",
-    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
     "spark.executor.heartbeatInterval": "1s",
     "spark.network.timeout": "8s",
     "spark.network.timeoutInterval": "1s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
     "spark.locality.wait": "0",
-    # One Arrow batch, one task, no shuffle: see facts on Spark in docs/design.md.
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2147483647",
-    "spark.sql.adaptive.enabled": "false",
-    # What is larger would go to executors as a file, and the clusters' secrets are in it.
+    # A larger function would be sent to executors as a file, and the clusters' secrets are in it.
     "spark.broadcast.UDFCompressionThreshold": "1g",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "mirrormaker.worker.daemon",
-    # One tiny plan, run once: compiling it would take longer than running it.
+    # There is one tiny plan, which runs once: compiling it would take longer than running it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-
-# Of a cluster only what the streams need, unless the user says otherwise; all of it before the first stream, so that they spread.
-_CLUSTER = {
+# On a cluster the executors are small, unless the user says otherwise. The first stream waits until all of them are
+# there, or one executor would get all streams.
+_CLUSTER_SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.heartbeat.maxFailures": "5",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -65,7 +74,7 @@ _CLUSTER = {
 
 
 class Engine:
-    """The driver's JVM and the Spark session in it, from a first sign of life to a certain end."""
+    """A Spark session of our own and its JVM, from their start to their end."""
 
     def __init__(
         self,
@@ -76,12 +85,17 @@ class Engine:
         log: Path,
         java_options: Sequence[str] | None = None,
     ) -> None:
-        """Spark's own noise goes into `log`; `directory` holds what it needs while it runs."""
-        self.is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit: the JVM is there already
+        """Prepare a session for so many streams; nothing starts yet, except under spark-submit.
+
+        `extra` are the user's settings, which override ours. Spark's own log goes into the file `log`; `directory`
+        holds the files that Spark needs while it runs.
+        """
+        # Under spark-submit the JVM runs already.
+        self.is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         self._gateway: Any = launch_gateway() if self.is_submitted else None
         submitted = dict(SparkConf(_jvm=self._gateway.jvm).getAll()) if self._gateway else {}
         self.given = {**submitted, **dict(extra)}
-        # Twice as many slots as streams: a successor starts at once, beside what it replaces.
+        # Twice as many slots as streams: the successor of a stream starts at once, beside the one that it replaces.
         slots = 2 * streams
         self.master = master or submitted.get("spark.master") or f"local[{slots},2147483647]"
         self.is_local = self.master.startswith("local")
@@ -92,7 +106,7 @@ class Engine:
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
-        self._settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+        self._settings = {**_JOB_SETTINGS, **_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
         if self.is_local:
             self._java += class_archive.options() if java_options is None else java_options
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -105,49 +119,51 @@ class Engine:
                 "spark.python.unix.domain.socket.dir": str(directory),
             }
         else:
-            self._settings |= {**_CLUSTER, "spark.cores.max": str(slots)}
-        # Whoever names a Python has prepared it; otherwise it is any of our version, and the rest is sent there.
+            self._settings |= {**_CLUSTER_SETTINGS, "spark.cores.max": str(slots)}
+        # A user who names a Python has prepared it. Otherwise any Python of our version will do: the rest is shipped.
         self._ships = not self.is_local and not {"PYSPARK_PYTHON", "spark.pyspark.python"} & {*os.environ, *self.given}
         if self._ships:
             os.environ["PYSPARK_PYTHON"] = shipping.PYTHON
 
     @property
     def is_alive(self) -> bool:
+        """Return True while the JVM runs."""
         return self.is_submitted or (self.process is not None and self.process.poll() is None)
 
     @property
-    def packs(self) -> bool:
-        """Will starting a session take longer than usual?"""
+    def packs_libraries(self) -> bool:
+        """Return True if starting the session takes longer than usual, because it packs the executors' libraries."""
         return self._ships and not shipping.libraries_path().exists()
 
     def start_jvm(self) -> Any:
-        """A JVM that answers: enough to ask it about regular expressions."""
+        """Start the JVM and return it; it can match regular expressions before there is a session."""
         if self.is_submitted:
             return self._gateway.jvm
-        self._forget()
-        with self.log.open("ab") as noise:
+        self._forget_jvm()
+        with self.log.open("ab") as log:
             if self.is_local:
-                self.process = jvm.launch(self._java, self._directory, noise)
+                self.process = jvm.launch(self._java, self._directory, log)
                 self._gateway = jvm.connect(self.process, self._directory)
-            else:  # a cluster's settings and classes are spark-submit's business
+            else:  # only spark-submit knows how to find a cluster's settings and classes
                 options = " ".join((*jvm.FLAGS[1:], *self._java))
                 conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
-                kwargs = {"stderr": noise, "stdout": noise, "start_new_session": True}
-                os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # the driver's alone
+                kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
+                os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # of the driver, not of executors
                 self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
                 self.process = self._gateway.proc
         return self._gateway.jvm
 
     def start_session(self) -> SparkSession:
+        """Start the session in the JVM."""
         conf = self._conf(self._gateway.jvm)
         if self._ships:
-            own = self.given.get("spark.archives", "")
-            conf.setAll(list(shipping.settings(self._directory, own).items()))
+            archives = self.given.get("spark.archives", "")
+            conf.setAll(list(shipping.settings(self._directory, archives).items()))
         self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         return self.session
 
-    def _forget(self) -> None:
-        """PySpark remembers one JVM per process; after its death that memory must go, or no other can be started."""
+    def _forget_jvm(self) -> None:
+        """Clear PySpark's memory of a dead JVM; otherwise it would not start another one in this process."""
         self.session = None
         context: Any = SparkContext
         context._active_spark_context = context._gateway = context._jvm = None
@@ -155,19 +171,82 @@ class Engine:
         sessions._instantiatedSession = sessions._activeSession = None
 
     def end(self) -> None:
-        """Nothing of ours is in it any more: a cluster is told, the JVM is ended."""
+        """Tell a cluster that the session ends, and end the JVM."""
         if self.session is not None:
             context: Any = self.session.sparkContext
-            context._accumulatorServer.shutdown()  # it would print a stack trace when the JVM hangs up
+            # It would print a stack trace when the JVM closes the connection.
+            context._accumulatorServer.shutdown()
             if not self.is_local:
                 stopper = threading.Thread(target=self.session.stop, daemon=True)
                 stopper.start()
                 stopper.join(_ENDS_WITHIN)
         if self.process is not None:
             jvm.end(self.process, _ENDS_WITHIN)
-            self._forget()
+            self._forget_jvm()
 
     def _conf(self, java: Any) -> SparkConf:
-        """Ours, under what spark-submit was given, under what the mirror was given."""
+        """Return our settings, overridden by those of spark-submit, overridden by those of our own command line."""
         conf = SparkConf(loadDefaults=False, _jvm=java).setAppName("mirrormaker")
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
+
+
+class ExistingSession:
+    """A Spark session that someone else has started: jobs run on it, but it is neither configured nor stopped.
+
+    Jobs get a session of their own on the same SparkContext (`SparkSession.newSession`), so `_JOB_SETTINGS` change
+    nothing for the owner's queries. The settings of a SparkContext stay as they are, and some make a difference:
+
+    - `spark.task.maxFailures` (in `local[N,F]` it is F, in `local[N]` 1): a stream that fails more often fails the job.
+      The mirror then starts another job. Nothing is lost or sent twice, but all streams pause for some seconds.
+    - The number of slots: a stream without a free slot does not run, and every stream keeps its slot while it runs.
+    - Network timeouts and heartbeats: Spark replaces a lost executor later. Until then other streams take over.
+    - `spark.speculation`: a copy of a stream replaces the first one, which costs time, but no records.
+    - `spark.python.daemon.module`: without ours, a stream takes seconds longer to start.
+    - `PYSPARK_PYTHON`: in a local session, the Python workers must find this package and its libraries by themselves.
+    """
+
+    def __init__(self, session: SparkSession, extra: Iterable[tuple[str, str]] = ()) -> None:
+        """`extra` are settings for our jobs; those that a running session cannot change are left out."""
+        if getattr(session, "_jsparkSession", None) is None:
+            raise SparkError("this is a Spark Connect session; mirroring needs one with a SparkContext in this process")
+        self._owner = session
+        self._context: Any = session.sparkContext
+        self._extra = dict(extra)
+        self.session: SparkSession | None = None
+        self.master: str = self._context.master
+        self.is_local = self.master.startswith("local")
+        self.given: dict[str, str] = dict(self._context.getConf().getAll())
+        self.packs_libraries = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Return True until the owner stops the session, or its JVM dies."""
+        context = self._context._jsc
+        try:
+            return context is not None and not context.sc().isStopped()
+        except (Py4JError, OSError):
+            return False
+
+    def start_jvm(self) -> Any:
+        """Return the session's JVM."""
+        if not self.is_alive:
+            raise SparkError("the Spark session was stopped; start another one, and mirror with that")
+        return self._context._jvm
+
+    def start_session(self) -> SparkSession:
+        """Return a session for our jobs, on the owner's SparkContext."""
+        self.start_jvm()
+        if not self.is_local:
+            shipping.add_to(self._context)
+        if self.session is None:
+            self.session = self._owner.newSession()
+            for key, value in {**_JOB_SETTINGS, **self._extra}.items():
+                if self.session.conf.isModifiable(key):
+                    self.session.conf.set(key, value)
+        return self.session
+
+    def end(self) -> None:
+        """Cancel our jobs that still run; those of the owner go on."""
+        if self.session is not None and self.is_alive:
+            self.session.interruptAll()
+        self.session = None

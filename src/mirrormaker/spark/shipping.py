@@ -1,7 +1,7 @@
-"""What a cluster's executors need to run streams: this package and the libraries it imports, sent along with the job.
+"""Shipping to a cluster's executors: this package and the libraries that it imports, sent along with the job.
 
-Two archives: the libraries (80 MB), packed once per user and version, and our own 170 KB. Spark unpacks both beside each executor.
-Nothing needs to be installed there but Python of this version.
+There are two archives: the libraries (80 MB), packed once per user and version, and this package (170 KB). Spark
+unpacks both beside each executor. So nothing needs to be installed there but a Python of this version.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import hashlib
 import os
 import sys
 import tarfile
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 import mirrormaker
 from mirrormaker.cache import cache_directory
@@ -24,41 +26,64 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-# The last two are for Kerberos, and go along where they are installed; of the system they need libgssapi-krb5-2.
-_LIBRARIES = ("pyarrow", "numpy", "kafka-python", "crc32c", *filter(_is_installed, ("gssapi", "decorator")))
+# Libraries that every Python with Arrow UDFs has, and libraries that only we need. The last two are for Kerberos, and
+# are shipped if they are installed here; they need the system's libgssapi-krb5-2.
+_OWN_LIBRARIES = ("kafka-python", "crc32c", *filter(_is_installed, ("gssapi", "decorator")))
+_LIBRARIES = ("pyarrow", "numpy", *_OWN_LIBRARIES)
 _NOT_NEEDED = ("/tests/", "/include/", "pyarrow/src/", "/doc/", "/docs/")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-CODE, LIBRARIES = "mirrormaker-code", "mirrormaker-libraries"  # the names of both on an executor
+# The names of both archives on an executor.
+CODE, LIBRARIES = "mirrormaker-code", "mirrormaker-libraries"
 
 
-def settings(directory: Path, given: str = "") -> dict[str, str]:
-    """Spark's settings for it; `given` are archives of the user's own."""
-    archives = [given] if given else []
-    archives += [f"{code(directory)}#{CODE}", f"{libraries()}#{LIBRARIES}"]
-    return {"spark.archives": ",".join(archives), "spark.executorEnv.PYTHONPATH": f"./{CODE}:./{LIBRARIES}"}
+def settings(directory: Path, archives: str = "") -> dict[str, str]:
+    """Return the settings of a new session that ship everything; `archives` are the user's own, which are kept."""
+    shipped = [archives] if archives else []
+    shipped += [f"{code(directory)}#{CODE}", f"{libraries()}#{LIBRARIES}"]
+    return {"spark.archives": ",".join(shipped), "spark.executorEnv.PYTHONPATH": f"./{CODE}:./{LIBRARIES}"}
+
+
+def add_to(context: Any) -> None:
+    """Ship this package to the executors of a running SparkContext.
+
+    Arrow and numpy are not shipped: every Python with Arrow UDFs has them, and the context's other jobs must find their
+    own versions. PySpark cannot ship to one job alone, so those jobs get the rest too; and executors that start later
+    fetch it as well, so both archives are in the user's cache and stay there.
+    """
+    home = cache_directory()
+    home.mkdir(parents=True, exist_ok=True)
+    for name, archive in ((CODE, code(home)), (LIBRARIES, libraries(_OWN_LIBRARIES))):
+        if name not in context._python_includes:
+            context.addArchive(f"{archive}#{name}")
+            context._python_includes.append(name)
 
 
 def code(directory: Path) -> Path:
-    """This package, as it is now."""
+    """Pack this package into an archive in `directory`; its name has a checksum of the contents."""
     home = Path(mirrormaker.__file__).parent
-    files = {Path("mirrormaker", file.relative_to(home)): file for file in home.rglob("*.py*")}
-    return _pack(directory / f"{CODE}.tar.gz", files)
+    files = {Path("mirrormaker", file.relative_to(home)): file for file in sorted(home.rglob("*.py*"))}
+    contents = hashlib.sha256()
+    for name, file in files.items():
+        if file.is_file():
+            contents.update(f"{name} {file.stat().st_size} ".encode() + file.read_bytes())
+    path = directory / f"{CODE}-{contents.hexdigest()[:12]}.tar.gz"
+    return path if path.exists() else _pack(path, files)
 
 
-def libraries_path() -> Path:
-    """Where the packed libraries of these very versions are kept."""
-    versions = " ".join(f"{name}=={distribution(name).version}" for name in _LIBRARIES)
+def libraries_path(names: Sequence[str] = _LIBRARIES) -> Path:
+    """Return where the packed libraries are kept; their versions are part of the name."""
+    versions = " ".join(f"{name}=={distribution(name).version}" for name in names)
     name = f"libraries-{hashlib.sha256(f'{sys.platform} {PYTHON} {versions}'.encode()).hexdigest()[:12]}.tar.gz"
     return cache_directory() / name
 
 
-def libraries() -> Path:
-    """The libraries, packed at first use and kept for this user."""
-    path = libraries_path()
+def libraries(names: Sequence[str] = _LIBRARIES) -> Path:
+    """Return the packed libraries; the first call packs them, and keeps them for this user."""
+    path = libraries_path(names)
     if path.exists():
         return path
     files: dict[Path, Path] = {}
-    for library in map(distribution, _LIBRARIES):
+    for library in map(distribution, names):
         for file in library.files or ():
             if ".." not in file.parts and not any(part in f"/{file}" for part in _NOT_NEEDED):
                 files[Path(file)] = Path(str(library.locate_file(file)))
@@ -67,7 +92,7 @@ def libraries() -> Path:
 
 
 def _pack(path: Path, files: dict[Path, Path]) -> Path:
-    """Whole or not at all: another process may be packing the same."""
+    """Write an archive under another name and rename it: another process may be packing the same one."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with tarfile.open(unfinished, "w:gz", compresslevel=1) as archive:
         for name, file in sorted(files.items()):

@@ -10,14 +10,9 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.errors import CannotTell
 from mirrormaker.verification.chunks import Chunk
-from mirrormaker.verification.differences import (
-    DELETED_ON_SOURCE,
-    DELETED_ON_TARGET,
-    NOT_YET_MIRRORED,
-    SAME,
-    describe_difference,
-)
+from mirrormaker.verification.differences import describe_difference
 from mirrormaker.verification.matching import TopicMatch, match_chunks
+from mirrormaker.verification.outcomes import DELETED_ON_SOURCE, DELETED_ON_TARGET, NOT_YET_MIRRORED, SAME
 from mirrormaker.verification.plan import TARGET, TopicPlan
 from mirrormaker.verification.record_diff import RecordDiff
 from mirrormaker.verification.scan import scan

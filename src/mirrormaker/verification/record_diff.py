@@ -15,17 +15,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirrormaker.errors import CannotTell
-from mirrormaker.verification.differences import (
-    CHANGED,
-    DIFFERENCES,
-    DOUBLED,
-    EXTRA,
-    MISSING,
-    OUT_OF_ORDER,
-    SAME,
-    Difference,
-)
+from mirrormaker.verification.differences import Difference
 from mirrormaker.verification.matching import TopicMatch
+from mirrormaker.verification.outcomes import CHANGED, DIFFERENCES, DOUBLED, EXTRA, MISSING, OUT_OF_ORDER, SAME
 from mirrormaker.verification.plan import TARGET
 from mirrormaker.verification.rows import COLUMNS, row_task, spans_to_read
 from mirrormaker.verification.spans import TaskInput, balance

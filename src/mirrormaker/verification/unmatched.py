@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirrormaker.verification.chunks import Chunk
-from mirrormaker.verification.differences import (
+from mirrormaker.verification.matching import Pair, TopicMatch
+from mirrormaker.verification.outcomes import (
     BEFORE_THE_MIRROR,
     COMPACTED,
     DELETED_ON_SOURCE,
@@ -27,7 +28,6 @@ from mirrormaker.verification.differences import (
     OTHER_WRITERS,
     STILL_ARRIVING,
 )
-from mirrormaker.verification.matching import Pair, TopicMatch
 from mirrormaker.verification.plan import TARGET, TopicPlan
 
 _NEVER = (1 << 63) - 1  # behind every offset

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirrormaker.verification.differences import CAUSES, DIFFERENCES, OUT_OF_ORDER, SAME
+from mirrormaker.verification.outcomes import CAUSES, DIFFERENCES, OUT_OF_ORDER, SAME
 
 EXIT_SAME, EXIT_DIFFERENT, EXIT_CANNOT_TELL = 0, 1, 2
 
@@ -19,7 +19,7 @@ class TopicResult:
     source_partitions: int
     target_partitions: int
     # How many records came to which outcome: "same", a cause such as "not_yet_mirrored", or a kind of difference such
-    # as "missing". `differences.CAUSES` and `differences.DIFFERENCES` list them. Records out of order are in "same",
+    # as "missing". `outcomes.CAUSES` and `outcomes.DIFFERENCES` list them. Records out of order are in "same",
     # too.
     counts: Mapping[str, int] = field(default_factory=dict)
     # The first few differences in words.

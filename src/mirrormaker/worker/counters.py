@@ -7,7 +7,9 @@ in it: the others' timestamps could be had only by unpacking the batch.
 
 from __future__ import annotations
 
+import resource
 from bisect import bisect_left
+from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
@@ -61,3 +63,17 @@ class Counters:
         report = CounterReport(self.as_is, self.unpacked, counts, milliseconds, self.retries, self.resumes)
         self._reset()
         return report
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def memory_bytes() -> int:
+    """Return the resident bytes of this process; their peak where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

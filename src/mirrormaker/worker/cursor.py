@@ -252,7 +252,7 @@ class Cursor:
                 self.counters.retries += 1
                 self.state, self.note = "waiting", describe(error)
                 await self._release.pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
-                await self.stream.refresh_target()
+                await self.stream.metadata.refresh_target()
             except Exception as error:  # a bug of ours must be reported, not end in silence
                 traceback.print_exc()
                 await self._drain()
@@ -322,10 +322,10 @@ class Cursor:
     async def _flow(self) -> None:
         """Stay on the hot path until an interrupt; raise its reason."""
         self._interrupt = asyncio.get_running_loop().create_future()
-        self.takes_zstd = await self.stream.target_takes_zstd()
+        self.takes_zstd = await self.stream.metadata.target_takes_zstd()
         for outlet in self.outlets:
-            outlet.max_bytes = self.stream.max_batch_bytes(outlet.topic)
-            outlet.target_id = self.stream.target_id(outlet.topic)
+            outlet.max_bytes = self.stream.metadata.max_batch_bytes(outlet.topic)
+            outlet.target_id = self.stream.metadata.target_id(outlet.topic)
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:
             raise Released

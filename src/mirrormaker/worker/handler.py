@@ -209,26 +209,26 @@ def load(name: str, args: str | None, option: str = "--message.handler") -> Any:
     """Return the object that `package.module:name` names; a class is instantiated, with `args` if there are any."""
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
-        raise SettingError(f"{option} {name}: this must be package.module:name")
+        raise SettingError(f"{option} {name}: this must be package.module:name", option=True)
     try:
         loaded: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             loaded = getattr(loaded, part)
     except ImportError as error:
-        raise SettingError(f"{option} {name}: {error}; is its directory in PYTHONPATH?") from error
+        raise SettingError(f"{option} {name}: {error}; is its directory in PYTHONPATH?", option=True) from error
     except AttributeError as error:
-        raise SettingError(f"{option} {name}: there is no {attribute} in {module_name}") from error
+        raise SettingError(f"{option} {name}: there is no {attribute} in {module_name}", option=True) from error
     except Exception as error:
         raise SettingError(
-            f"{option} {name}: importing {module_name} failed: {type(error).__name__}: {error}"
+            f"{option} {name}: importing {module_name} failed: {type(error).__name__}: {error}", option=True
         ) from error
     if inspect.isclass(loaded):
         try:
             return loaded(args) if args is not None else loaded()  # type: ignore[call-arg]
         except Exception as error:
-            raise SettingError(f"{option} {name}: {type(error).__name__}: {error}") from error
+            raise SettingError(f"{option} {name}: {type(error).__name__}: {error}", option=True) from error
     if args is not None:
-        raise SettingError(f"{option} {name}: it is not a class, so it cannot take arguments")
+        raise SettingError(f"{option} {name}: it is not a class, so it cannot take arguments", option=True)
     return loaded
 
 
@@ -242,7 +242,7 @@ def load_handler(
         return None
     found = load(*reference)
     if not callable(found):
-        raise SettingError(f"--message.handler {reference[0]}: it cannot be called")
+        raise SettingError(f"--message.handler {reference[0]}: it cannot be called", option=True)
     return Handler(found)
 
 
@@ -252,5 +252,5 @@ def load_listener(name: str, args: str | None) -> Any:
     loaded = load(name, args, option)
     for method in ("on_partitions_assigned", "on_partitions_revoked"):
         if not callable(getattr(loaded, method, None)):
-            raise SettingError(f"{option} {name}: it has no method {method}")
+            raise SettingError(f"{option} {name}: it has no method {method}", option=True)
     return loaded

@@ -220,7 +220,7 @@ class Outlet:
             cursor.interrupt(undeliverable)
         else:
             if code == MESSAGE_TOO_LARGE and entry.count > 1:
-                cursor.stream.learn_limit(self.topic, entry.size // 2)
+                cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
             else:
                 cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
             cursor.interrupt(SplitBatch(describe(error)))

@@ -171,7 +171,7 @@ class Repack:
         failures: list[tuple[int, str]] = []
         for records, targets, outlets in routed:
             topic = outlets[0].topic
-            limit = self.cursor.stream.max_message_bytes(topic)
+            limit = self.cursor.stream.metadata.max_message_bytes(topic)
             large = first_too_large(records, limit, codec)
             if large is not None:
                 cause = f"alone it is larger than the target topic's max.message.bytes of {limit}"
@@ -229,7 +229,7 @@ class Repack:
             cursor.progress.pass_over(end, epoch)
             return
         assert cursor.handler is not None
-        handled, failed = await cursor.stream.run_in_thread(cursor.handler, cursor.topic, cursor.partition, records)
+        handled, failed = await cursor.stream.run_handler(cursor.handler, cursor.topic, cursor.partition, records)
         if handler_round != cursor.handler_round:
             return
         if failed is not None:

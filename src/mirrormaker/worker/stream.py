@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mirrormaker.control.control_client import ControlClient
@@ -32,34 +30,30 @@ from mirrormaker.errors import (
     DriverGone,
     MirrorError,
     Undeliverable,
-    WireError,
     describe,
 )
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.configs import TOPIC, describe_configs
-from mirrormaker.wire.protocol import produce
 from mirrormaker.worker.buffer import Buffer
+from mirrormaker.worker.counters import cpu_seconds, memory_bytes
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.handler import load_handler
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.sender import Sender
+from mirrormaker.worker.stream_metadata import StreamMetadata
 from mirrormaker.worker.stream_task import StreamTask
 
-_REFRESH_PAUSE = 0.1  # seconds between two looks at a cluster's metadata, however many partitions ask for one
-_SKIP_WITHIN = (
-    15.0  # seconds at the source's end with records of ours on the target that it does not show: a failover is shorter
-)
-_ZSTD_SINCE = 7  # the Produce request's version
+# Seconds at the source's end while the target holds records of ours that the source does not show; a failover is shorter.
+_SKIP_WITHIN = 15.0
 
 T = TypeVar("T")
 
 
 class Stream:
-    """Holds what the parts of one stream share: both clusters, the buffer, and the cursors."""
+    """Owns the parts of one stream: both clusters, the buffer, the cursors, and their fetchers and senders."""
 
     def __init__(self, work: StreamTask, number: int, attempt: int) -> None:
         self.work, self.number, self.attempt = work, number, attempt
@@ -72,24 +66,26 @@ class Stream:
         self._next: dict[tuple[str, int], Take] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
-        self._limits: dict[str, int] = {}
-        self._learnt: dict[str, int] = {}
-        self._growth = 1.0  # bytes that are sent for each byte fetched
+        self.metadata = StreamMetadata(
+            self.source, self.target, lambda: (topic for topic, _ in self.cursors), self._target_topics
+        )
+        self.metadata.on_source, self.metadata.on_target = self._source_refreshed, self._check_all_topics
+        self._growth = 1.0  # bytes sent for each byte fetched
         self.handler, self._no_handler = None, ""
         try:
             self.handler = load_handler(work.handler, work.handler_object)
-        except MirrorError as error:  # it was found where the mirror was started, and is not to be found here
+        except MirrorError as error:
+            # The driver could load it; this machine cannot.
             self._no_handler = str(error)
-        self._hands = ThreadPoolExecutor(1, "message-handler")
+        self._handler_thread = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
-        self._refreshing: dict[str, asyncio.Task[None]] = {}
         self._lease_from = lease_clock()  # when the last report was sent that the driver has answered
         self._sent_at: dict[int, float] = {}  # by report number
         self._parent = os.getppid()
         self._ended: list[Ended] = []
         self._never_taken: list[tuple[str, int]] = []
         self._reports = 0
-        self._cpu_before = _cpu()  # Spark may have used this process for another task
+        self._cpu_before = cpu_seconds()  # Spark may have used this process for another task before
         self._was_told_to_stop = False
         self._stopping = asyncio.Event()
         self._is_cut_off = False  # from the driver, and so without a lease
@@ -194,7 +190,7 @@ class Stream:
             sender.close(abort=abort)
         self.source.close()
         self.target.close(abort=abort)
-        self._hands.shutdown(wait=False, cancel_futures=True)
+        self._handler_thread.shutdown(wait=False, cancel_futures=True)
 
     # -- partitions come and go
 
@@ -216,14 +212,14 @@ class Stream:
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
-    def _knows(self, cursor: Cursor) -> bool:
-        """Are all topics in the picture, with as many partitions as the driver has seen?"""
-        targets = Counter(outlet.topic for outlet in cursor.outlets if cursor.fans_out) | Counter([cursor.topic])
-        there = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
-        return cursor.topic in self.source.topics and all(there.get(t, 0) >= n for t, n in targets.items())
+    def _knows_topics(self, cursor: Cursor) -> bool:
+        """Return True if the metadata has all of the cursor's topics, with as many partitions as the driver has seen."""
+        wanted = Counter(outlet.topic for outlet in cursor.outlets if cursor.fans_out) | Counter([cursor.topic])
+        known = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
+        return cursor.topic in self.source.topics and all(known.get(t, 0) >= n for t, n in wanted.items())
 
-    def _agrees(self, cursor: Cursor) -> bool:
-        """Is what we know of its topics as young as its position? The driver may have seen one created again before us."""
+    def _is_up_to_date(self, cursor: Cursor) -> bool:
+        """Return False if the driver has seen a topic created again that our metadata shows as it was before."""
         try:
             self.check_topics(cursor)
         except Renumber:
@@ -231,21 +227,13 @@ class Stream:
         return True
 
     async def _mirror(self, cursor: Cursor) -> None:
-        """Run one cursor to its end and tell the desk what became of it."""
-        looked = self._agrees(cursor)
-        while not (cursor.is_released or self._no_handler or (looked and self._knows(cursor))):
-            looked = True
-            try:
-                await self.refresh_source()
-                await self.refresh_target()
-                for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
-                    await self._read_limit(topic)
-            except OUTAGE as error:
-                cursor.note = describe(error)
-            if not self._knows(cursor):
-                cursor.note = cursor.note or "waiting until the topics of source and target are to be seen"
-                await asyncio.sleep(0.2)
-        if self._no_handler:  # without it, records would go out that nobody has handled
+        """Run one cursor to its end, and report the outcome."""
+        is_fresh = self._is_up_to_date(cursor)
+        while not (cursor.is_released or self._no_handler or (is_fresh and self._knows_topics(cursor))):
+            is_fresh = True
+            await self._learn_topics(cursor)
+        if self._no_handler:
+            # Without it, records would be sent that nobody has handled.
             cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
         else:
             await cursor.run()
@@ -254,6 +242,19 @@ class Stream:
         self._report_now.set()
         if (take := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
             self._take(take)
+
+    async def _learn_topics(self, cursor: Cursor) -> None:
+        """Refresh the metadata of a cursor's topics, and read their limits."""
+        try:
+            await self.metadata.refresh_source()
+            await self.metadata.refresh_target()
+            for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
+                await self.metadata.read_limit(topic)
+        except OUTAGE as error:
+            cursor.note = describe(error)
+        if not self._knows_topics(cursor):
+            cursor.note = cursor.note or "waiting until source and target show the topics"
+            await asyncio.sleep(0.2)
 
     def _report(self, number: int) -> Report:
         """Collect each cursor's position, and the partitions that ended since the last report."""
@@ -265,8 +266,8 @@ class Stream:
             tuple(ended),
             tuple(never_taken),
             buffer_bytes=self.buffer.bytes,
-            cpu_seconds=round(_cpu() - self._cpu_before, 3),
-            memory_bytes=_memory(),
+            cpu_seconds=round(cpu_seconds() - self._cpu_before, 3),
+            memory_bytes=memory_bytes(),
         )
 
     def _partition_report(self, cursor: Cursor, position: Position) -> PartitionReport:
@@ -294,7 +295,7 @@ class Stream:
                 cursor.fetch_from = cursor.expected, cursor.expected_epoch
         if leader is None:
             cursor.note = "source: the partition has no leader"
-            asyncio.get_running_loop().call_later(0.5, self._look_again, cursor)
+            asyncio.get_running_loop().call_later(0.5, self._refresh_for, cursor)
             return
         if leader.leader not in self._fetchers:
             self._fetchers[leader.leader] = Fetcher(
@@ -303,16 +304,16 @@ class Stream:
                 self.work,
                 self.buffer,
                 room_to_fetch=self.room_to_fetch,
-                refresh=self.refresh_source,
+                refresh=self.metadata.refresh_source,
             )
         self._fetchers[leader.leader].join(cursor)
 
-    def _look_again(self, cursor: Cursor) -> None:
+    def _refresh_for(self, cursor: Cursor) -> None:
         if cursor.flowing:
-            self._spawn(self.refresh_source())
+            self._spawn(self.metadata.refresh_source())
 
     def check_topics(self, cursor: Cursor) -> None:
-        """The same names may stand for other topics by now; the numbers were not meant for those."""
+        """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one."""
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
         if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
             raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
@@ -320,7 +321,7 @@ class Stream:
             raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
 
     def sender_of(self, outlet: Outlet) -> Sender:
-        """The connection to the target partition's leader."""
+        """Return the sender to the leader of an outlet's target partition."""
         leader = self.target.leader(outlet.topic, outlet.partition)
         if leader is None:
             raise BrokerError(LEADER_NOT_AVAILABLE, f"{outlet.topic}-{outlet.partition} has no leader on the target")
@@ -332,85 +333,39 @@ class Stream:
         return sender
 
     def forget(self, cursor: Cursor) -> None:
+        """Fetch nothing more for a cursor."""
         for fetcher in self._fetchers.values():
             fetcher.leave(cursor)
 
-    def target_id(self, topic: str) -> bytes:
-        return self.target.topics[topic].id
-
-    async def target_takes_zstd(self) -> bool:
-        """Since Kafka 2.1."""
-        connection = await self.target.connection(min(self.target.brokers))
-        return produce.version_for(connection) >= _ZSTD_SINCE
-
     def room_to_fetch(self) -> int:
-        """Bytes to ask for: what still fits into the buffer once it is unpacked."""
+        """Return how many bytes to fetch: as many as fit into the buffer once they are unpacked."""
         return max(1, min(self.work.fetch_max_bytes, int(self.buffer.room / self._growth)))
 
-    def note_growth(self, came: int, goes: int) -> None:
-        """Records may take more room than they came in; what is fetched next must fit all the same."""
-        self._growth = max(1.0, 0.8 * self._growth + 0.2 * goes / max(1, came))
+    def note_growth(self, fetched: int, sent: int) -> None:
+        """Note that records take more room than the bytes that were fetched, so that less is fetched next."""
+        self._growth = max(1.0, 0.8 * self._growth + 0.2 * sent / max(1, fetched))
 
-    async def run_in_thread(self, call: Callable[..., T], *args: Any) -> T:
-        """Run user code in its own thread: reports must go on meanwhile, or the desk would take this stream for dead."""
-        return await asyncio.get_running_loop().run_in_executor(self._hands, partial(call, *args))
+    async def run_handler(self, call: Callable[..., T], *args: Any) -> T:
+        """Run the message handler in a thread of its own: reports must go on meanwhile, or the driver gives this stream up."""
+        return await asyncio.get_running_loop().run_in_executor(self._handler_thread, partial(call, *args))
 
-    def learn_limit(self, topic: str, size: int) -> None:
-        """The target refused a larger batch, though its settings allow it or could not be read: try half of it."""
-        self._learnt[topic] = min(size, self.max_batch_bytes(topic))
-
-    def max_batch_bytes(self, topic: str) -> int:
-        return min(self.max_message_bytes(topic), self._learnt.get(topic, 1 << 62))
-
-    def max_message_bytes(self, topic: str) -> int:
-        return self._limits.get(topic, 1 << 62)
-
-    async def _read_limit(self, topic: str) -> None:
-        """The largest batch that the target topic takes; where it may not be read, the broker will say it."""
-        with contextlib.suppress(WireError):
-            for result in await describe_configs(self.target, TOPIC, [topic], ["max.message.bytes"]):
-                for setting in result.configs or ():
-                    if setting.name == "max.message.bytes" and setting.value:
-                        self._limits[topic] = int(setting.value)
-
-    # -- metadata, one look at a time
-
-    async def refresh_source(self) -> None:
-        await self._once("source", self._refresh_source)
-
-    async def refresh_target(self) -> None:
-        await self._once("target", self._refresh_target)
-
-    async def _once(self, which: str, refresh: Any) -> None:
-        task = self._refreshing.get(which)
-        if task is None or task.done():
-            task = self._refreshing[which] = asyncio.create_task(refresh())
-        await asyncio.shield(task)
-
-    async def _refresh_source(self) -> None:
-        with contextlib.suppress(*OUTAGE):
-            await self.source.refresh({topic for topic, _ in self.cursors})
-        self._look_at_topics()
-        for cursor in list(self.cursors.values()):
-            if cursor.flowing:
-                self.fetch(cursor)
-        await asyncio.sleep(_REFRESH_PAUSE)
-
-    async def _refresh_target(self) -> None:
-        with contextlib.suppress(*OUTAGE):
-            await self.target.refresh(self._target_topics())
-        self._look_at_topics()
-        await asyncio.sleep(_REFRESH_PAUSE)
+    # -- after a refresh of the metadata
 
     def _target_topics(self) -> set[str]:
         return {outlet.topic for cursor in self.cursors.values() for outlet in cursor.outlets}
 
-    def _look_at_topics(self) -> None:
+    def _source_refreshed(self) -> None:
+        self._check_all_topics()
+        for cursor in list(self.cursors.values()):
+            if cursor.flowing:
+                self.fetch(cursor)
+
+    def _check_all_topics(self) -> None:
         for cursor in list(self.cursors.values()):
             try:
                 self.check_topics(cursor)
-            except Renumber as why:
-                cursor.interrupt(why)
+            except Renumber as reason:
+                cursor.interrupt(reason)
 
 
 def _outcome(why: Exception | None) -> Outcome:
@@ -424,22 +379,8 @@ def _outcome(why: Exception | None) -> Outcome:
     return Stopped(str(why), final=isinstance(why, MirrorError) and not why.retriable)
 
 
-def _cpu() -> float:
-    """Seconds of processor time that this process has had."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _memory() -> int:
-    """Bytes in memory now; where the system does not tell, the most that there ever were."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def run(work: StreamTask, number: int, attempt: int) -> list[Position]:
-    """The body of a Spark task."""
+    """Run one stream: the body of a Spark task."""
 
     async def whole() -> list[Position]:
         return await Stream(work, number, attempt).run()

@@ -1,4 +1,4 @@
-"""The original's ways to start a tool: bin/kafka-run-class.sh and the commands behind it."""
+"""Kafka's own ways to start a tool: bin/kafka-run-class.sh and the commands that it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrormaker.cli import call
 
 BIN = Path(__file__).parents[3] / "bin"
 SOURCES = Path(mirrormaker.__file__).parents[1]
-# As pip writes them, but with this Python and these sources.
+# A script like those that pip writes, but with this Python and these sources.
 COMMAND = """#!/bin/sh
 PYTHONPATH={sources} exec {python} -c 'from mirrormaker.cli import {function}; {function}()' "$@"
 """

@@ -1,4 +1,4 @@
-"""Consumer and producer files as typed values, and what people get wrong in them."""
+"""Consumer and producer files as typed values, and the errors that people make in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def target(more: str = "") -> TargetSettings:
 
 
 def refusal(text: str, side: str = "source") -> str:
-    """The one line that a user reads."""
+    """Return the one line that a user reads."""
     with pytest.raises(SettingError) as error:
         (source_settings if side == "source" else target_settings)(properties(text))
     assert "\n" not in str(error.value)
@@ -108,7 +108,7 @@ def test_any_text_is_addresses_or_one_line_of_refusal(text: str) -> None:
     assert all(host and 0 < port < 65536 for host, port in found)
 
 
-# -- what must be there
+# -- required settings
 
 
 def test_the_smallest_files_are_enough() -> None:
@@ -199,7 +199,7 @@ def test_a_short_session_has_a_heartbeat_to_match() -> None:
     assert source("session.timeout.ms=3000").heartbeat_interval_ms == 1000
 
 
-# -- what is not known, not built, or not what it seems
+# -- unknown, unsupported and surprising settings
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,9 @@ def test_files_of_the_original_keep_working(line: str) -> None:
 
 def test_another_assignor_is_refused() -> None:
     strategy = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
-    assert f"{strategy}: only the range assignor" in refusal(f"{SOURCE}partition.assignment.strategy={strategy}")
+    assert f"{strategy}: only the range assignor is supported" in refusal(
+        f"{SOURCE}partition.assignment.strategy={strategy}"
+    )
     source("partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor")
 
 
@@ -264,7 +266,7 @@ def test_partitions_are_chosen_by_key_or_kept() -> None:
 
 def test_what_is_not_done_as_written_is_noted() -> None:
     assert target("acks=0").notes == (
-        "my.properties, line 2: acks=0: treated as acks=1: a mirror must know what arrived",
+        "my.properties, line 2: acks=0: acks=1 is used, because the mirror must know which records have arrived",
     )
     assert target("acks=0").acks == 1
     assert "5 is used" in target("max.in.flight.requests.per.connection=100").notes[0]
@@ -281,7 +283,7 @@ def test_a_mistake_in_a_real_file_names_the_path(tmp_path: Path) -> None:
         source_settings(read(str(path), "--consumer.config"))
 
 
-# -- names of all times
+# -- old names
 
 
 @pytest.mark.parametrize(
@@ -386,7 +388,7 @@ def test_a_name_given_twice_is_noted() -> None:
         ("batch.size=16384", 16384, ""),
         ("batch.size=1024", 1024, ""),
         ("batch.size=200", 512 << 10, "because it is less than 1024"),
-        ("batch.size=20000\nqueue.time=5", 512 << 10, "as it was in the times of queue.time"),
+        ("batch.size=20000\nqueue.time=5", 512 << 10, "as in the Kafka versions that had queue.time"),
         ("batch.size=20000\nproducer.type=sync\nblock.on.buffer.full=true", 20000, ""),
     ],
 )
@@ -396,29 +398,31 @@ def test_a_batch_size_is_messages_where_something_says_so(more: str, size: int, 
     notes = [note for note in found.notes if "batch.size" in note]
     assert bool(notes) == bool(why)
     if why:
-        assert notes[0].startswith(f"my.properties, line 2: {more.splitlines()[0]}: taken as messages, {why}")
+        assert notes[0].startswith(
+            f"my.properties, line 2: {more.splitlines()[0]}: taken as a number of messages, {why}"
+        )
 
 
 @pytest.mark.parametrize(
     ("line", "side", "words"),
     [
         ("consumer.timeout.ms=10000", "source", "--exit.when.caught.up"),
-        ("autocommit.enable=true", "source", "positions are committed only after the target has them"),
-        ("auto.commit.enabled=true", "source", "positions are committed only after the target has them"),
-        ("partition.assignment.strategy=roundrobin", "source", "shared by range"),
-        ("zookeeper.connection.timeout.ms=40000", "source", "30 s are waited at most"),
-        ("acks=1\nzk.connect=zk:2181", "target", "the brokers of bootstrap.servers are used; ZooKeeper is not asked"),
-        ("zk.connect=zk:2181", "source", "ZooKeeper is asked for what brokers do not tell"),
-        ("dual.commit.enabled=true", "source", "does nothing without zookeeper.connect"),
-        ("queue.enqueueTimeout.ms=0", "target", "nothing is dropped here"),
-        ("queue.enqueue.timeout.ms=100", "target", "nothing is dropped here"),
-        ("block.on.buffer.full=false", "target", "nothing is dropped here"),
-        ("num.retries=3", "target", "until the target takes or refuses it"),
-        ("enable.idempotence=false", "target", "not switched off"),
-        ("producer.type=sync\nqueue.size=10", "target", "my.properties: without effect here: producer.type, queue.size ("),
-        ("socket.buffersize=10000", "source", "without effect here: socket.buffersize"),
-        ("acks=all", "source", "line 3: acks is a producer's setting; here it does nothing"),
-        ("group.id=x", "target", "line 2: group.id is a consumer's setting; here it does nothing"),
+        ("autocommit.enable=true", "source", "positions are committed only after the target has acknowledged the records"),
+        ("auto.commit.enabled=true", "source", "positions are committed only after the target has acknowledged the records"),
+        ("partition.assignment.strategy=roundrobin", "source", "range is used"),
+        ("zookeeper.connection.timeout.ms=40000", "source", "the longest wait is 30 s"),
+        ("acks=1\nzk.connect=zk:2181", "target", "the brokers of bootstrap.servers are used; ZooKeeper is not used"),
+        ("zk.connect=zk:2181", "source", "ZooKeeper is used only for an old group's offsets"),
+        ("dual.commit.enabled=true", "source", "has no effect without zookeeper.connect"),
+        ("queue.enqueueTimeout.ms=0", "target", "records are never dropped"),
+        ("queue.enqueue.timeout.ms=100", "target", "records are never dropped"),
+        ("block.on.buffer.full=false", "target", "records are never dropped"),
+        ("num.retries=3", "target", "until the target accepts it or refuses it"),
+        ("enable.idempotence=false", "target", "idempotence stays on"),
+        ("producer.type=sync\nqueue.size=10", "target", "these settings have no effect: producer.type, queue.size ("),
+        ("socket.buffersize=10000", "source", "these settings have no effect: socket.buffersize"),
+        ("acks=all", "source", "line 3: acks is a producer setting; it has no effect in a consumer file"),
+        ("group.id=x", "target", "line 2: group.id is a consumer setting; it has no effect in a producer file"),
         ("broker.id=1", "target", "broker.id is not known"),
         ("groupId=x", "source", "groupId is not known; did you mean groupid?"),
     ],
@@ -449,13 +453,13 @@ def test_what_changes_nothing_is_not_spoken_of(line: str, side: str) -> None:
     ("line", "side", "words"),
     [
         ("exclude.internal.topics=false", "source", "internal topics belong to their own cluster"),
-        ("config.providers=env,vault", "source", "only env and file are looked up: vault is not built"),
+        ("config.providers=env,vault", "source", "only the providers env and file are supported, not vault"),
         (
             "ssl.engine.factory.class=x.Y",
             "target",
-            "Java classes are not run; name the stores by ssl.truststore.location",
+            "Java classes cannot be loaded here; name the stores with ssl.truststore.location",
         ),
-        ("ssl.enabled.protocols=TLSv1,TLSv1.1", "source", "only TLSv1.2 and TLSv1.3 are spoken"),
+        ("ssl.enabled.protocols=TLSv1,TLSv1.1", "source", "only TLSv1.2 and TLSv1.3 are supported"),
         ("mirror.topics.whitelist=a\nmirror.topics.blacklist=b", "source", "contradict each other"),
         ("broker.version=new", "target", "this must be a version like 0.8.2"),
         ("broker.version=8", "source", "this must be a version like 0.8.2"),
@@ -499,7 +503,7 @@ def test_zookeeper_as_people_write_it(text: str, found: str) -> None:
         ("zk:port", "'zk:port' is not host:port"),
         ("zk:99999", "'zk:99999' is not host:port"),
         ("zk1-2181", "'zk1-2181' has a dash where the colon belongs; write zk1:2181"),
-        ("a:1/kafka,b:2/kafka", "stands once, at the end; write a:1,b:2/kafka"),
+        ("a:1/kafka,b:2/kafka", "written once, at the end: a:1,b:2/kafka"),
         ("a:1//kafka", "is not a path in ZooKeeper"),
         ("a:1/my kafka", "is not a path in ZooKeeper"),
     ],
@@ -524,11 +528,16 @@ def test_no_name_has_two_meanings() -> None:
         assert len(names) == len(set(names)), side
 
 
+def test_every_meaning_is_a_sentence() -> None:
+    for table in keys.SIDES.values():
+        assert [key.name for key in table if not key.meaning.endswith(".")] == []
+
+
 def test_every_default_is_a_value_that_could_be_written() -> None:
     for found in keys.SIDES.values():
         for key in found:
             if key.default:
-                key.kind.read(key.default, "default", key.name)
+                key.type.read(key.default, "default", key.name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Java's login configuration: what documents print is read, and what is wrong is named by file and line, never by a secret."""
+"""JAAS login configurations: files that documents print, and errors that name file and line and never show a secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrormaker.errors import NotAKeytab, SettingError
 from mirrormaker.settings import jaas
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.keytab import principals
-from mirrormaker.settings.login import LoginFiles, Named, login_files
+from mirrormaker.settings.login import LoginFile, LoginFiles, login_files
 from mirrormaker.settings.properties import Properties, parse
 from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
 
@@ -38,7 +38,7 @@ def read(tmp_path: Path, text: str) -> list[jaas.Entry]:
 
 
 def keytab_of(*names: str) -> bytes:
-    """A keytab as MIT writes it, with keys of 16 bytes; the second entry is a hole, where one was removed."""
+    """Return a keytab as MIT writes it, with keys of 16 bytes; after each entry there is one that was removed."""
     out = b"\x05\x02"
     for name in names:
         parts, _, realm = name.rpartition("@")
@@ -84,12 +84,12 @@ def test_other_sections_comments_quotes_and_several_modules(tmp_path: Path) -> N
     [
         (f'KafkaClient {{\n {PLAIN} required\n password="{HUSH};\n}};', 3, "a quote is opened here and not closed"),
         (f"KafkaClient {{\n {PLAIN} required\n password={HUSH}\n}};", 4, "; at the end of the login module is expected here, not"),
-        (f"KafkaClient {{\n {PLAIN} required password=a {HUSH}; }};", 2, "= behind the name of an option"),
-        (f"KafkaClient {{\n {PLAIN} required password=; }};", 2, "a value behind ="),
+        (f"KafkaClient {{\n {PLAIN} required password=a {HUSH}; }};", 2, "= after the name of an option"),
+        (f"KafkaClient {{\n {PLAIN} required password=; }};", 2, "a value after ="),
         (f"KafkaClient {{\n {PLAIN} {HUSH}; }};", 2, "one of required, requisite, sufficient, optional"),
         (f"KafkaClient {{\n {PLAIN}; }};", 2, "one of required, requisite, sufficient, optional"),
-        (f"KafkaClient {{ {PLAIN} required; }}\n", 2, "; behind the } of the section is expected here, and the text ends"),
-        (f"KafkaClient {PLAIN} required;", 1, "{ behind the name of the section"),
+        (f"KafkaClient {{ {PLAIN} required; }}\n", 2, "; after the } of the section is expected here, but the text ends"),
+        (f"KafkaClient {PLAIN} required;", 1, "{ after the name of the section"),
         (f"KafkaClient {{ {PLAIN} required; }};\nKafkaClient {{ }};", 2, "there are two sections KafkaClient"),
         (f"KafkaClient {{ {PLAIN} required;", 1, "a login module"),
     ],
@@ -122,35 +122,35 @@ def test_an_entry_shows_no_option_to_whoever_prints_it(tmp_path: Path) -> None:
     assert HUSH not in repr(read(tmp_path, f"KafkaClient {{ {PLAIN} required password={HUSH}; }};"))
 
 
-# -- where it is found
+# -- options and variables that name the files
 
 
 @pytest.mark.parametrize(
     ("option", "java", "environment", "expected"),
     [
-        ("ours", ["java.security.auth.login.config=theirs"], {}, Named("ours", "--jaas.config")),
+        ("ours", ["java.security.auth.login.config=theirs"], {}, LoginFile("ours", "--jaas.config", True)),
         (None, ["x=y", "java.security.auth.login.config=/a"], {"KAFKA_OPTS": "-Djava.security.auth.login.config=/b"},
-         Named("/a", "-Djava.security.auth.login.config=/a")),
+         LoginFile("/a", "-Djava.security.auth.login.config=/a", True)),
         (None, [], {"KAFKA_OPTS": "-Xmx1g -Djava.security.krb5.conf=/k '-Djava.security.auth.login.config=/a b'"},
-         Named("/a b", "KAFKA_OPTS, -Djava.security.auth.login.config")),
+         LoginFile("/a b", "KAFKA_OPTS, -Djava.security.auth.login.config")),
         (None, [], {"KAFKA_CLIENT_KERBEROS_PARAMS": "-Djava.security.auth.login.config=file:/etc/jaas.conf"},
-         Named("/etc/jaas.conf", "KAFKA_CLIENT_KERBEROS_PARAMS, -Djava.security.auth.login.config")),
-        (None, [], {"KAFKA_OPTS": "-Xmx1g"}, Named()),
+         LoginFile("/etc/jaas.conf", "KAFKA_CLIENT_KERBEROS_PARAMS, -Djava.security.auth.login.config")),
+        (None, [], {"KAFKA_OPTS": "-Xmx1g"}, LoginFile()),
     ],
 )  # fmt: skip
 def test_it_is_found_as_people_pass_it_to_java(
-    option: str | None, java: list[str], environment: dict[str, str], expected: Named
+    option: str | None, java: list[str], environment: dict[str, str], expected: LoginFile
 ) -> None:
     assert login_files(option, None, java, environment).jaas == expected
 
 
 def test_krb5_conf_is_found_the_same_ways() -> None:
-    assert login_files(None, "ours", [], {}).krb5 == Named("ours", "--krb5.config")
+    assert login_files(None, "ours", [], {}).krb5 == LoginFile("ours", "--krb5.config", True)
     found = login_files(None, None, [], {"KAFKA_OPTS": "-Djava.security.krb5.conf=/etc/krb5.conf"})
     assert found.krb5.path == "/etc/krb5.conf"
 
 
-# -- what a client's file makes of it
+# -- logins of a property file
 
 
 def login(lines: str, files: LoginFiles = LoginFiles()) -> Sasl:  # noqa: B008
@@ -200,7 +200,7 @@ def test_a_keytab_goes_along_as_what_it_holds(tmp_path: Path) -> None:
     keytab.write_bytes(keytab_of("mirrormaker/HOSTNAME@EXAMPLE.COM"))
     krb5.write_text("[libdefaults]\n")
     config.write_text(PRINTED.replace("/tmp/mirrormaker.keytab", str(keytab)))
-    found = login("", LoginFiles(Named(str(config), "--jaas.config"), Named(str(krb5), "--krb5.config")))
+    found = login("", LoginFiles(LoginFile(str(config), "--jaas.config"), LoginFile(str(krb5), "--krb5.config")))
     assert found == Sasl(
         "GSSAPI",
         Kerberos("kafka", "mirrormaker/HOSTNAME@EXAMPLE.COM", keytab.read_bytes(), "", str(krb5), b"[libdefaults]\n"),
@@ -217,14 +217,14 @@ def test_the_hadoop_distributions_word_for_the_protocol() -> None:
 
 
 def test_a_login_in_the_file_counts_more_than_one_for_all() -> None:
-    files = LoginFiles(Named("/there/is/none", "--jaas.config"))
+    files = LoginFiles(LoginFile("/there/is/none", "--jaas.config"))
     assert login(f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a password=b;", files)
 
 
 def test_a_login_that_is_not_used_is_said() -> None:
     text = f"bootstrap.servers=a:1\ngroup.id=g\nsasl.jaas.config={PLAIN} required username=a password={HUSH};\n"
     (note,) = source_settings(Properties("c", parse(text))).notes
-    assert note == "c, line 3: sasl.jaas.config is not used: security.protocol is PLAINTEXT, so nobody logs in"
+    assert note == "c, line 3: sasl.jaas.config is not used: security.protocol is PLAINTEXT, so there is no login"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_login_that_is_not_used_is_said() -> None:
         ("", "c.properties, line 3: security.protocol=SASL_PLAINTEXT needs a login: add sasl.jaas.config=… Krb5LoginModule"),
         ("sasl.mechanism=ALOUD", "this must be one of gssapi, plain, scram-sha-256"),
         (f"sasl.jaas.config={PLAIN} required username=a password={HUSH};",
-         "does not go with sasl.mechanism=GSSAPI of c.properties, which takes Krb5LoginModule: set sasl.mechanism=PLAIN"),
+         "does not fit sasl.mechanism=GSSAPI of c.properties, which needs Krb5LoginModule: set sasl.mechanism=PLAIN"),
         (f"sasl.mechanism=PLAIN\nsasl.jaas.config=my.own.Module required password={HUSH};", "name PlainLoginModule instead"),
         ("sasl.mechanism=PLAIN\nsasl.jaas.config=", "sasl.jaas.config is empty; it needs PlainLoginModule"),
         (f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a", "c.properties, line 5: sasl.jaas.config: "),
@@ -241,14 +241,15 @@ def test_a_login_that_is_not_used_is_said() -> None:
         (f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required userName=a password={HUSH};",
          "userName is not known; did you mean username?"),
         (f'sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a password="${{{HUSH}}}";',
-         "password: Java's properties"),
+         "password: Java system properties"),
         (f"sasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config={SCRAM} required username=a password={HUSH} tokenauth=true;",
-         "delegation tokens are not built"),
+         "delegation tokens are not supported"),
         (f"sasl.mechanism=OAUTHBEARER\nsasl.jaas.config={OAUTH} required clientId=a clientSecret={HUSH};",
          "sasl.oauthbearer.token.endpoint.url is missing"),
         (f"sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=file:///x\nsasl.jaas.config={OAUTH} required clientId=a"
          f" clientSecret={HUSH};", "this must begin with https://"),
-        ("sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler", "Java classes are not run"),
+        ("sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+         "Java classes cannot be loaded here"),
     ],
 )  # fmt: skip
 def test_a_login_that_cannot_work_is_refused_with_the_way_out(lines: str, expected: str) -> None:
@@ -258,14 +259,14 @@ def test_a_login_that_cannot_work_is_refused_with_the_way_out(lines: str, expect
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("", "where do tickets come from? Add useKeyTab=true"),
+        ("", "the source of the tickets is missing: add useKeyTab=true"),
         ("useKeyTab=true", 'Krb5LoginModule needs keyTab="…"'),
         ('useKeyTab=true keyTab="{there}/none" principal="me@HERE"', "keyTab: {there}/none: no such file or directory"),
         ('useKeyTab=true keyTab="{there}" principal="me@HERE"', "keyTab: {there}: is a directory"),
         ('useKeyTab=true keyTab="{there}/text" principal="me@HERE"', "{there}/text: this is not a keytab"),
-        ('useKeyTab=true keyTab="{there}/keytab"', 'principal="…" is missing; {there}/keytab holds keys of me@HERE, you@HERE'),
+        ('useKeyTab=true keyTab="{there}/keytab"', 'principal="…" is missing; {there}/keytab has keys of me@HERE, you@HERE'),
         ('useKeyTab=true keyTab="{there}/keytab" principal="they@HERE"',
-         "principal=they@HERE: {there}/keytab holds no key of it, only of me@HERE, you@HERE"),
+         "principal=they@HERE: {there}/keytab has no key of it, only of me@HERE, you@HERE"),
         ('useKeyTab=true keyTab="{there}/keytab" principal="me@HERE"', "sasl.kerberos.service.name is missing"),
         ("useTicketCache=true serviceName=other\nsasl.kerberos.service.name=kafka", "keep one of them"),
     ],

@@ -1,4 +1,4 @@
-"""Java's .properties files, with java.util.Properties itself as the witness where there is a JDK."""
+"""Java's .properties files, compared with java.util.Properties itself if there is a JDK."""
 
 from __future__ import annotations
 
@@ -159,12 +159,12 @@ def test_a_file_without_a_setting_is_refused(tmp_path: Path, content: bytes) -> 
         read(str(path), "--consumer.config")
 
 
-# -- by witness
+# -- compared with Java
 
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[subprocess.Popen[bytes]]:
-    """One JVM for all texts of this module."""
+    """One JVM that reads all texts of this module."""
     home = os.environ.get("JAVA_HOME")
     command = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if command is None:
@@ -190,7 +190,7 @@ def java() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ask(process: subprocess.Popen[bytes], text: str) -> dict[str, str] | None:
-    """What java.util.Properties makes of a text; None: it refuses it."""
+    """Return what java.util.Properties reads from a text; None if it refuses the text."""
     assert process.stdin is not None
     assert process.stdout is not None
     data = text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""Where the status page may be, what protects it, and lines for machines."""
+"""The options of the status server, and JSON lines for programs."""
 
 from __future__ import annotations
 

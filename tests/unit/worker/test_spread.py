@@ -30,7 +30,7 @@ from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker import resume as resume_module
-from mirrormaker.worker import stream as stream_module
+from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.outlet import RecordDigest
@@ -359,7 +359,7 @@ async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_record_arrives_once_in_its_place_and_in_order(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
-    monkeypatch.setattr(stream_module, "_REFRESH_PAUSE", 0.0)
+    monkeypatch.setattr(stream_metadata, "_REFRESH_PAUSE", 0.0)
     seen: Counter[str] = Counter()
     for seed in range(first, first + 20):
         world = World(random.Random(seed))

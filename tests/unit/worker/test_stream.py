@@ -16,6 +16,7 @@ from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.stream import Stream
+from mirrormaker.worker.stream_metadata import StreamMetadata
 from mirrormaker.worker.stream_task import StreamTask
 
 NOWHERE = Endpoint((("127.0.0.1", 1),))
@@ -106,8 +107,8 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
     """With an older picture of it the stream would ask for new numbers again and again."""
     old, new = b"o" * 16, b"n" * 16
 
-    async def look(stream: Stream) -> None:
-        stream.source.topics = {"orders": Topic("orders", new, False, {0: Partition(1, 0, 1)})}
+    async def look(metadata: StreamMetadata) -> None:
+        metadata.source.topics = {"orders": Topic("orders", new, False, {0: Partition(1, 0, 1)})}
 
     async def nothing(*_: Any) -> None: ...
 
@@ -115,9 +116,9 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
         cursor.stream.check_topics(cursor)
         cursor.done.set_result(None)
 
-    monkeypatch.setattr(Stream, "refresh_source", look)
-    monkeypatch.setattr(Stream, "refresh_target", nothing)
-    monkeypatch.setattr(Stream, "_read_limit", nothing)
+    monkeypatch.setattr(StreamMetadata, "refresh_source", look)
+    monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
+    monkeypatch.setattr(StreamMetadata, "read_limit", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:

@@ -9,7 +9,6 @@ from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol.messages import MetadataRequest
 
-TOPIC_DENIED = TOPIC_AUTHORIZATION_FAILED
 _OPERATIONS = {"Read": 3, "Write": 4}  # Kafka's codes of ACL operations
 
 

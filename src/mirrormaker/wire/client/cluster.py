@@ -132,7 +132,7 @@ class Cluster:
         another = partial(self._open_plain, address, "probe")
         sasl = self.endpoint.security.sasl
         try:
-            versions = self._old.get(address) or await self._told(another)
+            versions = self._old.get(address) or await self._versions_named_by_user(another)
             if versions is None and sasl is not None:
                 versions = await old_brokers.ask_before_login(connection, self.endpoint.connect_timeout)
             elif versions is None:
@@ -142,7 +142,7 @@ class Cluster:
                 self._old[address] = versions
             else:
                 self._can_be_asked = True
-            # A broker from before ApiVersions closes the connection, or does not use it any more.
+            # Asking a broker from before ApiVersions costs the connection: the broker closes it, or stays silent on it.
             if not connection.is_open:
                 connection = await self._open_plain(address, purpose)
             connection.versions = versions
@@ -153,8 +153,8 @@ class Cluster:
             raise
         return connection
 
-    async def _told(self, another: old_brokers.OpenConnection) -> old_brokers.ApiVersions | None:
-        """Return the versions of the brokers that the user named, unless the brokers are newer by now."""
+    async def _versions_named_by_user(self, another: old_brokers.OpenConnection) -> old_brokers.ApiVersions | None:
+        """Return the requests of the broker version that the user named; None if the brokers are newer by now."""
         versions = old_brokers.versions_before_0_10(self.endpoint.broker_version)
         return None if versions is None or await old_brokers.answers_api_versions(another) else versions
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
-from mirrormaker.wire.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from mirrormaker.wire.transport.connection import Connection
+
 
 API_KEY = 1
 VERSIONS = (0, 18)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirrormaker.errors import ConnectionLost, HungUp, Silent
 from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
-from mirrormaker.wire.transport.connection import Connection
 
-OpenConnection = Callable[[], Awaitable[Connection]]  # opens one more connection to the same broker
+if TYPE_CHECKING:
+    from mirrormaker.wire.transport.connection import Connection
+
+
+OpenConnection = Callable[[], Awaitable["Connection"]]  # opens one more connection to the same broker
 ApiVersions = dict[int, tuple[int, int]]  # by api key: the oldest and the newest version that a broker knows
 
 # Seconds for an answer that a healthy broker gives within milliseconds. To find out that a broker is 0.9 takes two of these.

@@ -218,8 +218,8 @@ def test_values_come_from_the_environment_and_from_files(
         ("client.id=${file:/not/there:key}", "/not/there: no such file or directory"),
         ("client.id=${file:DIR/secrets:other}", "there is no other in DIR/secrets"),
         ("client.id=${file:DIR/secrets}", "this must be ${file:path:key}"),
-        ("linger.ms=${file:DIR/secrets:key}", "what this stands for must be a whole number of ms"),
-        ("bootstrap.servers=${file:DIR/secrets:key}", "what this stands for must be host:port"),
+        ("linger.ms=${file:DIR/secrets:key}", "the value that this stands for must be a whole number of ms"),
+        ("bootstrap.servers=${file:DIR/secrets:key}", "the value that this stands for must be host:port"),
     ],
 )
 def test_what_cannot_be_looked_up_is_said_without_what_was_found(tmp_path: Path, line: str, said: str) -> None:
@@ -254,10 +254,10 @@ def test_old_protocols_are_left_out_and_named(tmp_path: Path) -> None:
     found = target(tmp_path, "security.protocol=SSL\nssl.enabled.protocols=TLSv1.2,TLSv1.1,TLSv1")
     assert found.endpoint.security.tls is not None
     assert found.endpoint.security.tls.protocols == ("TLSv1.2",)
-    assert "TLSv1.1, TLSv1 is not spoken" in found.notes[0]
+    assert "TLSv1.1, TLSv1 is not supported" in found.notes[0]
 
 
 def test_an_empty_identification_algorithm_is_noted(tmp_path: Path) -> None:
     found = target(tmp_path, "security.protocol=SSL\nssl.endpoint.identification.algorithm=")
     assert found.endpoint.security.tls is not None and not found.endpoint.security.tls.checks_host
-    assert "any trusted certificate will do, whoever shows it" in found.notes[0]
+    assert "every trusted certificate is accepted" in found.notes[0]

@@ -1,0 +1,80 @@
+"""A Spark session that someone else has started: our jobs run in it, and it stays as it was."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrormaker.spark import job
+from mirrormaker.spark.session import ExistingSession
+
+STREAMS = 3
+BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+@pytest.fixture
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[4,100]").config("spark.ui.enabled", "false").config(BATCH, "1")
+    session = (
+        builder.config("spark.sql.warehouse.dir", str(tmp_path)).config("spark.local.dir", str(tmp_path)).getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def test_a_job_runs_in_it_and_nothing_of_it_changes(
+    owner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stream_of(task: object):  # type: ignore[no-untyped-def]
+        """Return, in place of a stream, a function that gives its rows back, or that never ends."""
+        seconds = 600 if task == "endless" else 0
+
+        def stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            (rows,) = batches
+            time.sleep(seconds)
+            yield rows
+
+        return stream
+
+    monkeypatch.setattr(job, "stream_of", stream_of)
+    task: Any = "short"
+    endless: Any = "endless"
+    spark = ExistingSession(owner)
+    assert spark.is_local and spark.is_alive
+    assert spark.start_jvm().java.util.regex.Pattern.matches("a+", "aaa")
+    ours: Any = spark.start_session()
+    table = job.run(ours, task, [[] for _ in range(STREAMS)])
+    assert table.column("stream").to_pylist() == list(range(STREAMS)), "one row, so one task, per stream"
+    assert owner.conf.get(BATCH) == "1"
+    assert SparkSession.getActiveSession() is owner
+
+    failed: list[BaseException] = []
+
+    def run_endless_job() -> None:
+        try:
+            job.run(ours, endless, [[]])
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run_endless_job, daemon=True)
+    thread.start()
+    tracker = owner.sparkContext.statusTracker()
+    deadline = time.monotonic() + 30
+    while not tracker.getActiveStageIds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    spark.end()
+    thread.join(30)
+    assert failed, "a job of ours is left behind"
+    assert spark.is_alive
+    assert owner.range(10).count() == 10

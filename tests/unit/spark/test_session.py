@@ -1,0 +1,165 @@
+"""Mirroring in a Spark session that someone else has started, without a JVM."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from mirrormaker.errors import SparkError
+from mirrormaker.spark import shipping
+from mirrormaker.spark.session import ExistingSession
+
+
+class JavaContext:
+    """The SparkContext in the JVM."""
+
+    def __init__(self) -> None:
+        self.stopped = self.dead = False
+
+    def sc(self) -> JavaContext:
+        if self.dead:
+            raise Py4JNetworkError("nobody answers")
+        return self
+
+    def isStopped(self) -> bool:
+        return self.stopped
+
+
+class Context:
+    """As much of a SparkContext as is used."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+        self._jsc: JavaContext | None = JavaContext()
+        self._jvm = object()
+        self._python_includes = ["the-owners.zip"]
+        self.archives: list[str] = []
+
+    def getConf(self) -> Context:
+        return self
+
+    def getAll(self) -> list[tuple[str, str]]:
+        return [("spark.driver.host", "10.0.0.1")]
+
+    def addArchive(self, path: str) -> None:
+        self.archives.append(path)
+
+
+class Session:
+    """As much of a SparkSession as is used."""
+
+    def __init__(self, context: Context) -> None:
+        self.sparkContext = context
+        self._jsparkSession = object()
+        self.conf = self
+        self.settings: dict[str, str] = {}
+        self.others: list[Session] = []
+        self.interrupted = self.was_stopped = False
+
+    def newSession(self) -> Session:
+        self.others.append(Session(self.sparkContext))
+        return self.others[-1]
+
+    def isModifiable(self, key: str) -> bool:
+        return key.startswith("spark.sql.")
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+
+    def interruptAll(self) -> None:
+        self.interrupted = True
+
+    def stop(self) -> None:
+        self.was_stopped = True
+
+
+def session(master: str = "local[4]") -> Any:
+    return Session(Context(master))
+
+
+def test_jobs_get_their_own_session_and_the_owners_settings_stay() -> None:
+    owner = session()
+    spark: Any = ExistingSession(owner, [("spark.sql.shuffle.partitions", "7"), ("spark.executor.memory", "1g")])
+    ours: Any = spark.start_session()
+    assert spark.start_session() is ours
+    assert owner.settings == {}
+    assert ours.settings["spark.sql.execution.arrow.localRelationThreshold"] == "0"
+    assert ours.settings["spark.sql.execution.arrow.maxRecordsPerBatch"] == "2147483647"
+    assert ours.settings["spark.sql.adaptive.enabled"] == "false"
+    assert ours.settings["spark.sql.shuffle.partitions"] == "7"
+    assert "spark.executor.memory" not in ours.settings, "a running session cannot change it"
+
+
+def test_the_end_cancels_our_jobs_and_stops_nothing() -> None:
+    owner = session()
+    spark: Any = ExistingSession(owner)
+    ours: Any = spark.start_session()
+    spark.end()
+    assert ours.interrupted
+    assert not owner.interrupted
+    assert not (ours.was_stopped or owner.was_stopped)
+    assert spark.is_alive
+    spark.end()
+
+
+def test_a_session_that_was_stopped_or_has_died_is_not_used() -> None:
+    owner = session()
+    spark = ExistingSession(owner)
+    assert spark.start_jvm() is owner.sparkContext._jvm
+    owner.sparkContext._jsc.dead = True
+    assert not spark.is_alive
+    owner.sparkContext._jsc.dead, owner.sparkContext._jsc.stopped = False, True
+    assert not spark.is_alive
+    owner.sparkContext._jsc = None
+    with pytest.raises(SparkError, match="was stopped"):
+        spark.start_session()
+    spark.end()
+
+
+def test_a_spark_connect_session_is_refused() -> None:
+    class Remote:
+        @property
+        def sparkContext(self) -> Any:
+            raise AttributeError
+
+    remote: Any = Remote()
+    with pytest.raises(SparkError, match="Spark Connect"):
+        ExistingSession(remote)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "mirrormaker"
+
+
+def names_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as opened:
+        return opened.getnames()
+
+
+def test_a_cluster_gets_our_code_once_and_keeps_its_own_arrow(cache: Path) -> None:
+    owner = session("spark://10.0.0.1:7077")
+    spark = ExistingSession(owner)
+    assert not spark.is_local
+    assert spark.given["spark.driver.host"] == "10.0.0.1"
+    spark.start_session()
+    spark.start_session()
+    assert [path.partition("#")[2] for path in owner.sparkContext.archives] == [shipping.CODE, shipping.LIBRARIES]
+    assert owner.sparkContext._python_includes == ["the-owners.zip", shipping.CODE, shipping.LIBRARIES]
+    code, libraries = (Path(path.partition("#")[0]) for path in owner.sparkContext.archives)
+    assert (code.parent, libraries.parent) == (cache, cache), "executors that start later must find them too"
+    assert "mirrormaker/worker/stream.py" in names_in(code)
+    packages = {name.partition("/")[0] for name in names_in(libraries)}
+    assert {"kafka", "crc32c"} <= packages
+    assert packages.isdisjoint({"pyarrow", "numpy"})
+
+
+def test_a_local_session_needs_no_code() -> None:
+    owner = session()
+    ExistingSession(owner).start_session()
+    assert not owner.sparkContext.archives
