@@ -1,4 +1,4 @@
-"""`python -m bench.codec`: measure how many records one core unpacks from batches and packs into new ones per second."""
+"""`python -m bench.codec`: measure how many records one core unpacks and packs again per second."""
 
 from __future__ import annotations
 

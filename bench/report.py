@@ -48,37 +48,44 @@ _LATENCY = (
 _DISTURBED = 0.15  # cores of other load above which a figure is marked; the kernel's own work stays below
 
 _REMARKS = {
-    "W4": "Ours and the Java MirrorMaker choose one of the 12 partitions by the record's key. MirrorMaker 2 always keeps the "
-    "number of the source partition, and so writes to 8 of the 12.",
+    "W4": "Ours and the Java MirrorMaker choose one of the 12 partitions by the record's key. "
+    "MirrorMaker 2 always keeps the number of the source partition, and so writes to 8 of the 12.",
     "W5": "Every mirror is configured with `compression.type=lz4`.",
     "H": "The handler writes each value in upper case. Ours supports two kinds of handlers: a Python function that is "
-    "called for each record, and one that is called for an Arrow table of many records. The Java MirrorMaker's handler is a "
-    "class that is called for each record; MirrorMaker 2 has no message handlers. There is no goal for this workload.",
+    "called for each record, and one that is called for an Arrow table of many records. The Java MirrorMaker's "
+    "handler is a class that is called for each record; MirrorMaker 2 has no message handlers. "
+    "There is no goal for this workload.",
 }
 
 HOW = """\
-Source and target are one broker each (Kafka 4.3.1, 1 GB heap). Topics have 8 partitions (W4's target: 12). Everything runs
-on one machine. Every mirror has two streams or tasks, and every copy has an empty target topic and a new group. The Java
-tools run with the JVM options of Kafka's own start scripts. *Tuned* tools have batches of 1 MB, a linger of 50 ms, large
-fetches, five requests in flight and the source's codec (W5: lz4); the others run with their defaults, except for addresses,
-group and `auto.offset.reset=earliest` (MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync are off). Ours
-runs with its defaults.
+Source and target are one broker each (Kafka 4.3.1, 1 GB heap). Topics have 8 partitions (W4's target: 12).
+Everything runs on one machine.
+Every mirror has two streams or tasks, and every copy has an empty target topic and a new group.
 
-The records of W2, W5 and H are chosen from 10,000 JSON lines. Those of W4 have keys of 8 bytes, 80,000 different ones, in
-the partitions that Java's partitioner chooses. If both clusters do not hold the same number of records after a copy, a note
-below the table says so.
+The Java tools run with the JVM options of Kafka's own start scripts, and with their defaults
+except for addresses, group and `auto.offset.reset=earliest`
+(MirrorMaker 2: heartbeats, checkpoints, offset syncs and config sync are off).
+*Tuned* ones have batches of 1 MB, a linger of 50 ms, large fetches, five requests in flight
+and the source's codec (W5: lz4).
+Ours runs with its defaults.
 
-- **records/s, MB/s**: from the first record on the target to the last. The target's end offsets are read every 20 ms. MB are
-  10^6 bytes of payload. *From start*: from the start of the process.
-- **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers) between the
-  first and the last record, per GB of payload. *Start-up CPU* is the time before the first record. *Brokers'* is the CPU time
-  of both brokers between the first and the last record: where all processes share a few cores, the brokers limit the
-  throughput. They are warm: before the first run, the Java MirrorMaker and ours copy each backlog once without being measured.
+The records of W2, W5 and H are chosen from 10,000 JSON lines.
+Those of W4 have keys of 8 bytes, 80,000 different ones, in the partitions that Java's partitioner chooses.
+If both clusters do not hold the same number of records after a copy, a note below the table says so.
+
+- **records/s, MB/s**: from the first record on the target to the last. The target's end offsets are read every 20 ms.
+  MB are 10^6 bytes of payload. *From start*: from the start of the process.
+- **CPU s/GB**: user and system time of the mirror's whole process tree (for ours: driver, JVM, Python workers)
+  between the first and the last record, per GB of payload.
+  *Start-up CPU* is the time before the first record.
+  *Brokers'* is the CPU time of both brokers between the first and the last record:
+  where all processes share a few cores, the brokers limit the throughput.
+  They are warm: before the first run, the Java MirrorMaker and ours copy each backlog once without being measured.
 - **peak MB**: the largest sum of the tree's proportional set sizes (PSS), measured twice a second.
 - **first record**: from the start of the process to the first record on the target.
-- **latency**: at 500 records/s, from the producer's clock, which each record holds, to the target's LogAppendTime (whole
-  milliseconds; half a millisecond is added), after a warm-up. Tuned settings trade latency for throughput and are not measured
-  here.
+- **latency**: at 500 records/s, from the producer's clock, which each record holds, to the target's LogAppendTime
+  (whole milliseconds; half a millisecond is added), after a warm-up.
+  Tuned settings trade latency for throughput and are not measured here.
 
 A `~` marks figures that were measured while other processes kept the machine busy.
 """

@@ -16,7 +16,7 @@ brokers_cpu_s_per_gb         CPU time of both brokers in the same time: on a sma
 startup_cpu_s                CPU time of the mirror's process tree up to the first record
 peak_mb                      largest sum of the tree's proportional set sizes (PSS), measured twice a second
 first_record_s               from the start of the process to the first record on the target
-other_load                   cores that other processes than mirror, brokers and benchmark used: how far to trust the rest
+other_load                   cores that were busy with anything else; if there are many, distrust the rest
 p50_ms, p99_ms, p999_ms      from the producer's clock to the target's LogAppendTime
 """
 

@@ -91,14 +91,18 @@ def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -
 
 
 def _show_result(console: Console, result: Result) -> None:
+    verdict = "holds" if result.holds else "DOES NOT HOLD"
     console.print(
-        f"  {result.records:,} records, {result.lost} lost, {result.duplicated} duplicated, {result.out_of_order} out of"
-        f" order, longest pause {result.longest_pause:.1f} s, {result.seconds:.0f} s:"
-        f" {'holds' if result.holds else 'DOES NOT HOLD'}",
+        f"  {_counts(result)}, longest pause {result.longest_pause:.1f} s, {result.seconds:.0f} s: {verdict}",
         highlight=False,
     )
     for text in (*result.problems, *result.notes):
         console.print(f"  {text}", highlight=False, markup=False)
+
+
+def _counts(result: Result) -> str:
+    wrong = f"{result.lost} lost, {result.duplicated} duplicated, {result.out_of_order} out of order"
+    return f"{result.records:,} records, {wrong}"
 
 
 def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) -> None:
@@ -111,12 +115,8 @@ def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) 
 
     generator = random.Random(f"{seed} java")
     result = java_comparison.compare(clusters, mirror, generator, java_comparison.RECORDS, progress)
-    console.print(
-        f"  {result.records:,} records, {result.lost} lost, {result.duplicated} duplicated, {result.out_of_order} out of"
-        f" order, {result.seconds:.0f} s {' '.join(result.problems)}",
-        highlight=False,
-        markup=False,
-    )
+    problems = " ".join(result.problems)
+    console.print(f"  {_counts(result)}, {result.seconds:.0f} s {problems}", highlight=False, markup=False)
     report.store("java", result, java_comparison.RATE)
 
 

@@ -13,7 +13,7 @@ from faults.scenario import Scenario
 
 @dataclass(frozen=True)
 class Case:
-    """A fault on the shared clusters. `round` is repeated under one load; the records are counted after the last round."""
+    """A fault on the shared clusters. `round` is repeated under one load; records are counted after the last round."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""Cases with clusters of their own: a bad network, a long distance, expiring logins, and records that the source lost."""
+"""Cases with clusters of their own: a bad network, distance, expiring logins, and a source that loses records."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def leader_of(cluster: Cluster, topic: str, partition: int) -> Broker:
 
 
 def set_min_insync_replicas(cluster: Cluster, topic: str, count: int) -> None:
-    """Change the topic's min.insync.replicas: if it is larger than the number of replicas in sync, every write fails."""
+    """Change the topic's min.insync.replicas. If fewer replicas are in sync, every write fails."""
     with _admin(cluster) as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"min.insync.replicas": str(count)})])
 

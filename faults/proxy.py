@@ -1,9 +1,9 @@
 """A proxy between clients and brokers on this machine that delays, throttles, freezes, refuses or cuts connections.
 
-`python -m faults.proxy PORT:TARGET ...` listens on each PORT and connects to its TARGET. It reads orders from stdin, one
-per line: `delay SECONDS` (in each direction), `throttle BYTES_PER_SECOND` (in each direction, for all connections
-together; 0 ends it), `freeze on|off`, `refuse on|off`, `cut` (all connections), `cut one`. It answers each order with a
-line. It is a process of its own, so that the test cannot slow it down. It forwards 800 MB per second of CPU time.
+`python -m faults.proxy PORT:TARGET ...` listens on each PORT and connects to its TARGET. It reads orders from stdin,
+one per line: `delay SECONDS` (in each direction), `throttle BYTES_PER_SECOND` (in each direction, for all connections
+together; 0 ends it), `freeze on|off`, `refuse on|off`, `cut` (all connections), `cut one`. It answers each order with
+a line. It is a process of its own, so that the test cannot slow it down. It forwards 800 MB per second of CPU time.
 """
 
 from __future__ import annotations

@@ -28,27 +28,33 @@ _JAVA_FIELDS = ("case", "rounds", "records", "lost", "duplicated", "out_of_order
 _TOP = "<!-- written by `make faults`: change faults/report.py instead -->"
 
 _HOW = """\
-Every case has its own topic of 8 partitions and its own group on two clusters of three real brokers each (replication factor
-3, `min.insync.replicas=2`), under a steady load of {rate:,} numbered, keyed records per second. The mirrors are
-`mirrormaker run` processes of two streams each, with default settings. Unless the case says otherwise, two of them are in the
-group. Faults happen at random moments.
+Every case has its own topic of 8 partitions and its own group.
+Source and target are clusters of three real brokers each (replication factor 3, `min.insync.replicas=2`),
+under a steady load of {rate:,} numbered, keyed records per second.
+The mirrors are `mirrormaker run` processes of two streams each, with default settings.
+Unless the case says otherwise, two of them are in the group.
+Faults happen at random moments.
 
-- **lost, duplicated, out of order**: the logs of both clusters are read and compared partition by partition: number, key,
-  timestamp and order of all records. (A Java MirrorMaker chooses the partition by key. Where one takes part, records may be in
-  any partition.)
-- **longest pause**: the longest time for which any partition of the target stood still although the source had more records.
+- **lost, duplicated, out of order**: the logs of both clusters are read and compared partition by partition:
+  number, key, timestamp and order of all records.
+  A Java MirrorMaker chooses the partition by key; where one takes part, records may be in any partition.
+- **longest pause**: the longest time for which any partition of the target stood still
+  while the source had more records.
   End offsets are read every 0.2 s. A promise, if there is one, follows in parentheses.
 - **committed lag**: the time from the end of the load until the lag of the group's committed offsets was 0.
-- **verdict**: a case *holds* if every record is on the target once and in order, the committed lag was 0 within 30 s after the
-  end of the load, every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
+- **verdict**: a case *holds* if every record is on the target once and in order,
+  the committed lag was 0 within 30 s after the end of the load,
+  every mirror that was asked to stop ended with exit code 0, and no pause was longer than promised.
 
-The last rows have clusters of their own, and no committed lag is measured. For lost records of the source, the number of
-records is that of the lost ones, and the verdict is about the mirror's report of them.
+The last rows have clusters of their own, and their committed lag is not measured.
+Where the source loses records, the number of records is that of the lost ones,
+and the verdict is about the mirror's report of them.
 """
 
 _OTHERS = """\
-One process mirrors a load of {rate:,} records per second. It is killed at random moments and started again at once. All mirrors
-run with their defaults. In the end both clusters are compared as above.
+One process mirrors a load of {rate:,} records per second.
+It is killed at random moments and started again at once.
+All mirrors run with their defaults. In the end both clusters are compared as above.
 """
 
 
@@ -107,8 +113,9 @@ def _summary(lines: Sequence[dict[str, Any]]) -> str:
     machines = "; ".join(sorted({f"{line['cores']} cores, {line['memory_gb']} GB of memory" for line in lines}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
-        f"`make faults` ({when}; {machines}, shared by all brokers, mirrors and the load): {holding} of {len(cases)} cases"
-        f" hold, {records:,} records in all. `python -m faults --only CASE` runs one case again; `--list` lists them.\n"
+        f"`make faults` ({when}; {machines}, shared by all brokers, mirrors and the load):\n"
+        f"{holding} of {len(cases)} cases hold, {records:,} records in all.\n"
+        "`python -m faults --only CASE` runs one case again; `--list` lists them.\n"
     )
 
 

@@ -138,7 +138,7 @@ class Scenario:
 
     @contextlib.contextmanager
     def fault(self) -> Iterator[None]:
-        """Measure a fault: wait for a random moment, run the block, wait until every partition flows, note the pause."""
+        """Wait for a random moment, run the block, wait until every partition flows, and note the longest pause."""
         time.sleep(self.generator.uniform(0.5, 2.5))
         began = time.monotonic()
         yield
@@ -147,7 +147,7 @@ class Scenario:
         self.pauses.append(self.watch.longest_pause(began))
 
     def wait_until_flowing(self) -> float:
-        """Wait until every partition has mirrored a record that was written after now. Return the seconds that it took."""
+        """Wait until every partition has mirrored a record that is written after now. Return the seconds it took."""
         ends = list(self.watch.source)
 
         def flows() -> bool:
@@ -173,7 +173,7 @@ class Scenario:
         ]
 
     def count(self, *, any_partition: bool = False) -> Count:
-        """Count the records on both clusters. `any_partition` is for Java mirrors, which choose the partition by key."""
+        """Count the records on both clusters. `any_partition`: a Java mirror may have chosen the partitions by key."""
         counter = count_in_any_partition if any_partition else count
         self.counted = counter(self.clusters.source, self.target, self.topic)
         if self.load.failures or self.counted.records != self.load.acknowledged:

@@ -1,4 +1,4 @@
-"""Sources that lose records: retention deletes records before they are mirrored, an unclean election truncates a log."""
+"""Sources that lose records: by retention before they are mirrored, or by an unclean leader election."""
 
 from __future__ import annotations
 

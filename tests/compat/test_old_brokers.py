@@ -131,7 +131,7 @@ def test_five_old_clusters_are_emptied_into_one_of_today_though_the_mirror_is_ki
 def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
     source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """The guarantee is at least once, without headers and timestamps; the target creates the topic with one partition."""
+    """The guarantee is at least once, without headers and timestamps; the target creates one partition."""
     old = sources["0.9.0.1"]
     source.create_topic(topic_name, partitions=3)
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
@@ -164,7 +164,7 @@ def test_a_target_of_0_9_gets_each_record_in_the_order_of_its_key(
 def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
     source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Brokers before 2.5 forget the producer id of records that retention has deleted, and refuse its next sequence number."""
+    """Brokers before 2.5 forget producer ids whose records were all deleted, and refuse their next sequence number."""
     old = sources["2.0.1"]
     source.create_topic(topic_name, partitions=1)
     mirror = MirrorProcess(tmp_path, source.bootstrap, old.bootstrap, "--whitelist", topic_name, group=topic_name)

@@ -1,4 +1,4 @@
-"""Mirrors between clusters with logins: the documented steps, two principals, expiring logins, a kill, no secret shown."""
+"""Mirrors between clusters with logins: the documented steps, expiring logins, a kill, no secret shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debian's Chromium without a screen, controlled over the WebDriver protocol, which is plain HTTP and needs no library."""
+"""Debian's Chromium without a screen, controlled over the WebDriver protocol: plain HTTP, without a library."""
 
 from __future__ import annotations
 

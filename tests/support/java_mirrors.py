@@ -93,7 +93,7 @@ def start_mm1(
     heap: Sequence[str] = MM1_HEAP,
     classes: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the Java MirrorMaker. `consumer` and `producer` are further settings, `classes` is added to the class path."""
+    """Start the Java MirrorMaker. `consumer` and `producer` are further settings, `classes` a further class path."""
     line = command(
         MM1_VERSION,
         "kafka.tools.MirrorMaker",
@@ -109,8 +109,8 @@ def start_mm1(
 
 
 def start_mm2(job: Job, log: IO[bytes], settings: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start MirrorMaker 2 without heartbeats, checkpoints, offset syncs and config sync. `settings` are further ones."""
-    # MirrorMaker 2 keeps its positions under the source's alias: a new alias for each job makes it start at the beginning.
+    """Start MirrorMaker 2 without heartbeats, checkpoints and syncs of offsets and configs."""
+    # Positions are kept under the source's alias: a new alias for each job makes MirrorMaker 2 start at the beginning.
     source = job.name
     defaults = {
         "clusters": f"{source},target",

@@ -17,7 +17,7 @@ from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, S
 
 
 class MadeUpMirror:
-    """The figures of a mirror with this many partitions. Each snapshot shows more mirrored records than the last one."""
+    """The figures of a mirror with this many partitions. Each snapshot shows more records than the last one."""
 
     def __init__(self, partitions: int, streams: int = 4, topics: int = 20) -> None:
         self.counts, self.events = Counts(), EventLog()

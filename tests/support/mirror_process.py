@@ -17,7 +17,7 @@ from mirrormaker.embedded.process_tree import command, parents
 
 
 def still_running(processes: Mapping[int, str]) -> list[int]:
-    """Return the ids that still belong to the same processes: the system uses ids again, so command lines must match."""
+    """Return the ids whose command lines are still the same: the system uses ids again for other processes."""
     return [pid for pid, text in processes.items() if text and command(pid) == text]
 
 

@@ -61,12 +61,12 @@ class OffsetWatch(threading.Thread):
         self.join()
 
     def longest_pause(self, since: float, until: float = float("inf")) -> float:
-        """Return the longest time for which a partition of the target stood still although the source had more records."""
+        """Return the longest pause between two times; see the function of the same name."""
         return longest_pause([sample for sample in list(self.samples) if since <= sample.time <= until])
 
 
 def longest_pause(samples: list[Sample]) -> float:
-    """Return the longest time for which any partition of the target stood still although the source had more records."""
+    """Return the longest time for which a partition of the target stood still while the source had more records."""
     return max(_longest_pause(samples, partition) for partition in range(PARTITIONS))
 
 

@@ -1,4 +1,4 @@
-"""Produce and ListOffsets requests on a blocking socket: cheap enough not to disturb what is measured at the same time."""
+"""Produce and ListOffsets requests on a blocking socket: cheap enough not to disturb a measurement."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def keytab_login_module(keytab: Path, principal: str) -> str:
 
 def kerberos_login(keytab: Path, principal: str) -> str:
     """Return the lines of a client's property file for a login with Kerberos."""
-    return f"security.protocol=SASL_PLAINTEXT\nsasl.jaas.config={keytab_login_module(keytab, principal)} serviceName=kafka;\n"
+    login = f"{keytab_login_module(keytab, principal)} serviceName=kafka;"
+    return f"security.protocol=SASL_PLAINTEXT\nsasl.jaas.config={login}\n"
 
 
 def password_login(mechanism: str, user: str = "alice", password: str = PASSWORD) -> str:

@@ -14,7 +14,7 @@ class NotInTime(AssertionError):
 def wait_until(
     what: str, condition: Callable[[], Any], within: float = 20.0, details: Callable[[], str] | None = None
 ) -> float:
-    """Wait until the condition holds and return the seconds that it took. `what` and `details` describe it in the error."""
+    """Wait until the condition holds. Return the seconds that it took. `what` and `details` are for the error."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > within:

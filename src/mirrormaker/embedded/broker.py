@@ -9,7 +9,7 @@ from mirrormaker.embedded import metadata
 from mirrormaker.embedded.releases import Version
 from mirrormaker.embedded.server_process import Server
 
-# Seconds for a broker to answer. It takes four on idle cores; a killed broker first waits for its old session to expire.
+# Seconds for a broker to answer. It takes four on idle cores; a killed broker first waits for its old session.
 _START = 60.0
 
 # Brokers of 0.8 list no brokers in their metadata before the first topic exists, but they log this line.

@@ -42,11 +42,11 @@ class Cluster:
         """Describe a cluster. Nothing runs before `start`.
 
         `settings` override the settings of every server. Without a `directory` the data is temporary. `quick` makes
-        brokers start sooner and run slower: turn it off to measure. `proxied` gives each broker a second listener, which
-        advertises a port on which a proxy must listen (`proxy_routes`). `chroot` is the cluster's path in ZooKeeper, for
-        versions that use ZooKeeper. `listeners` maps the name of each further listener at localhost to its security
-        protocol; its other settings (`listener.name.<name>.…`) belong into `settings`. `java` holds further options of
-        the brokers' JVM.
+        brokers start sooner and run slower: turn it off to measure. `proxied` gives each broker a second listener,
+        which advertises a port on which a proxy must listen (`proxy_routes`). `chroot` is the cluster's path in
+        ZooKeeper, for versions that use it. `listeners` maps the name of each further listener at localhost to its
+        security protocol; its other settings (`listener.name.<name>.…`) belong into `settings`. `java` holds further
+        options of the brokers' JVM.
         """
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"a cluster has 1 to 3 brokers, not {brokers}")
@@ -105,7 +105,7 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop all servers and remove the temporary directory."""
-        # The brokers stop at the same time, to save time, and before the controller or ZooKeeper, which they need to stop.
+        # The brokers stop at the same time, and before the controller or ZooKeeper: they need it for an orderly stop.
         for broker in self.brokers:
             broker.ask_to_stop()
         for server in [*self.brokers, *self._support]:

@@ -1,4 +1,4 @@
-"""A Kerberos realm on this machine: Debian's krb5-kdc as a child process, with its database in a temporary directory."""
+"""A Kerberos realm on this machine: Debian's krb5-kdc as a child process, with a temporary database."""
 
 from __future__ import annotations
 

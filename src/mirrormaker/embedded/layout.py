@@ -95,7 +95,7 @@ def proxied_listener(settings: Settings, advertised_port: int, port: int) -> Set
 
 
 def listener(settings: Settings, name: str, protocol: str, port: int, advertised: str) -> Settings:
-    """Return the settings with one more listener and its advertised address. Brokers use the first one among themselves."""
+    """Return the settings with one more listener. Among themselves, brokers use the first one."""
     first = settings["listeners"].partition(",")[0]
     protocols = settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
     return {

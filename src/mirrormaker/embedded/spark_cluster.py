@@ -30,7 +30,7 @@ class SparkCluster:
     """
 
     def __init__(self, workers: int = 2, cores: int = 3, memory: str = "1g") -> None:
-        """Describe a cluster. Nothing runs before `start`. `cores` are task slots: there may be more than the machine has."""
+        """Describe a cluster. Nothing runs before `start`. `cores` are task slots, not the machine's cores."""
         self.workers: list[Server] = []
         self._count, self._cores, self._memory = workers, cores, memory
         self._port = 0
