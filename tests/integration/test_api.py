@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_a_function_of_the_program_is_the_handler(
     write(source, topic_name, {0: [many(20)]})
 
     def shorten(record: Any) -> Any:
-        return [record._replace(value=record.value[:3])] if record.offset % 2 else []
+        return [replace(record, value=record.value[:3])] if record.offset % 2 else []
 
     settings = files(source, target, topic_name)
     with mirrormaker.mirror(*settings, topic_name, spark=spark, until_caught_up=True, handler=shorten) as mirror:
