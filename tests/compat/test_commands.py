@@ -127,7 +127,7 @@ def test_the_files_of_0_7_and_zookeeper_on_both_sides(keepers: tuple[Cluster, Cl
         mirror.wait_until(lambda: has(target, "topic1", expected("topic1", 120, 30)))
         assert mirror.stop(signal.SIGINT) == 0, mirror.text
     assert "app_log" not in mirror.text.replace("mirror.topics (app_log)", "")
-    assert "group dp-MirrorMaker-test-datapl goes on where ZooKeeper has it: 1 partitions" in mirror.text
+    assert "group dp-MirrorMaker-test-datapl continues 1 partitions from its offsets in ZooKeeper" in mirror.text
     assert "compressed batches stay compressed" in mirror.text
     codecs = {batch.attributes & CODEC_MASK for batch in in_the_log(target, "topic")}
     assert codecs == {GZIP}

@@ -125,7 +125,7 @@ def test_a_paused_broker_answers_again_when_resumed(target: Cluster) -> None:
     broker = target.brokers[0]
     broker.pause()
     try:
-        assert metadata.ask(broker.port) is None
+        wait_until("the paused broker is silent", lambda: metadata.ask(broker.port) is None)
     finally:
         broker.resume()
     wait_until("the resumed broker answers", lambda: broker.knows({broker.id}))

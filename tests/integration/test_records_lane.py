@@ -222,7 +222,7 @@ def test_records_that_are_never_taken_are_written_down_and_the_rest_arrives_if_a
         (compacted, 0, 30), (compacted, 0, 31), (compacted, 0, 77), (large, 1, 50),
     ]  # fmt: skip
     assert "max.message.bytes" in lines[-1]["cause"]
-    assert "InvalidRecord (87)" in lines[0]["cause"]
+    assert "INVALID_RECORD (87)" in lines[0]["cause"]
     found = read(target, large)
     assert [row.key for row in found[1]] == [b"%d" % n for n in range(1, 200, 2) if n != 101]
     assert len(found[0]) == 100
