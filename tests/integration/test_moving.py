@@ -35,7 +35,7 @@ def test_a_move_to_another_stream_costs_less_than_half_a_second(
         busy.join()
         wait_until_equal(source, target, topic_name, 4, mirror)
         assert mirror.stop() == 0, mirror.text
-    assert "moved" in mirror.text, mirror.text
+    assert "moves from stream" in mirror.text, mirror.text
     gaps = {partition: _largest_gap(target, topic_name, partition) for partition in (0, 2)}
     assert max(gaps.values()) < GAP, f"{gaps}\n{mirror.text}"
 
