@@ -1,4 +1,4 @@
-"""What people see of a running mirror: a live display on a terminal, plain or JSON lines otherwise."""
+"""A running mirror on the console: a live display on a terminal, plain or JSON lines otherwise."""
 
 from __future__ import annotations
 

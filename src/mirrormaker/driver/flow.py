@@ -16,13 +16,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from mirrormaker.control.control_messages import CannotDeliver, NeedsIdentity
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer, ZooKeeperWriter
 from mirrormaker.driver.goals import Goals
 from mirrormaker.driver.membership import Membership
-from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.rebalance_listener import RebalanceListener
@@ -58,7 +56,7 @@ _LATE_AFTER = 30  # seconds without any stream after which other processes may h
 
 @dataclass(frozen=True)
 class Wiring:
-    """What all flows of a process share."""
+    """The parts and settings that all flows of a process share."""
 
     options: RunOptions
     target: TargetSettings
@@ -84,8 +82,8 @@ class Flow:
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         reactions = Reactions(
             is_certain=lambda: self.membership.is_certain,
-            cannot_deliver=self._cannot_deliver,
-            renumber=self._needs_identity,
+            cannot_deliver=lambda owned, outcome: self.renumbering.cannot_deliver(owned, outcome),
+            renumber=lambda owned, need: self.renumbering.needs_identity(owned, need),
             commit_soon=lambda: self.committer.commit_soon(),
             first_stream=lambda: self.membership.streams_started(),
         )
@@ -288,12 +286,6 @@ class Flow:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.fail(error)
-
-    def _cannot_deliver(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
-        self.renumbering.cannot_deliver(owned, outcome)
-
-    def _needs_identity(self, owned: OwnedPartition, need: NeedsIdentity) -> None:
-        self.renumbering.needs_identity(owned, need)
 
     async def _tick_every_second(self) -> None:
         for second in itertools.count(1):
