@@ -24,9 +24,9 @@ from mirrormaker.driver.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember, describe
+from mirrormaker.driver.patience import OutageReport
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
 from mirrormaker.events import event
-from mirrormaker.events.partition_events import Waiting
 from mirrormaker.kafka_errors import (
     FENCED_INSTANCE_ID,
     GROUP_AUTHORIZATION_FAILED,
@@ -60,7 +60,6 @@ _PAUSE = 0.2  # seconds before the coordinator is asked again
 # Before Kafka 2.1 a broker forgets a committed offset after a day, unless the commit asks for more.
 _RETENTION_MS = 365 * 86_400_000
 _NEVER = -1e9
-_REPORT_AFTER = 5.0  # seconds of failures until an event is reported
 
 
 class Membership:
@@ -112,7 +111,7 @@ class Membership:
 
         `after_join` is told whether this member was in the group all the time; if not, others may have had its partitions.
         """
-        failing_since, reported = 0.0, ""
+        outage = OutageReport(self._report, f"group {self.group}: ")
         while True:
             try:
                 if not self.joined:
@@ -124,15 +123,12 @@ class Membership:
                     self.joined = False
                     continue
                 await self._heartbeat()
-                failing_since = 0.0
+                outage.succeeded()
             except NotMember:
                 self.joined = False
             except OUTAGE as error:
                 self._coordinator.forget()
-                failing_since = failing_since or time.monotonic()
-                if time.monotonic() - failing_since > _REPORT_AFTER and describe(error) != reported:
-                    reported = describe(error)
-                    self._report(Waiting(f"group {self.group}: {reported}"))
+                outage.failed(error)
                 await asyncio.sleep(_PAUSE)
 
     def subscribe(self, topics: Iterable[str]) -> None:
