@@ -23,7 +23,7 @@ class OutageReport:
     def __init__(self, report: event.Report, subject: str = "") -> None:
         """`subject` begins the reported sentence."""
         self._report, self._subject = report, subject
-        self._since: float | None = None
+        self._since: float | None = time.monotonic()  # an attempt may take long to fail for the first time
         self._reported = ""
 
     def failed(self, error: BaseException, *, at_once: bool = False) -> None:
