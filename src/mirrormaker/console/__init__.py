@@ -1,1 +1,1 @@
-"""What people look at: the summary at the start, progress, and the totals at the end."""
+"""The console of a running mirror: the summary at the start, progress, and the totals at the end."""

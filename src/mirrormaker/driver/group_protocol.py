@@ -15,7 +15,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Generation:
-    """What one generation of the group has assigned to this member. A new generation replaces it as a whole."""
+    """One generation's assignment to this member. A new generation replaces it as a whole."""
 
     member_id: str = ""
     number: int = -1

@@ -42,7 +42,7 @@ _TENANCIES = itertools.count(1)
 
 @dataclass(frozen=True)
 class Reactions:
-    """What the scheduler asks the flow, and what the flow does about a stream's report."""
+    """The flow, as far as the scheduler needs it: a question, and the flow's reactions to a stream's report."""
 
     is_certain: Callable[[], bool]  # that the partitions are still assigned to this process
     cannot_deliver: Callable[[OwnedPartition, CannotDeliver], None]

@@ -1,4 +1,4 @@
-"""What an event is: everything that a mirror reports while it runs is one.
+"""The base of all events. Everything that a mirror reports while it runs is an event.
 
 An event has a kind, a subject and figures; `words` is the one sentence that people read. Log lines, `--log.format json`, the
 status page are made from these values. To change a sentence, change it in `process_events` or
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class Kind(str, Enum):
-    """What an event is about. The status page and JSON logs show it, and users filter by it: values never change."""
+    """The subject of an event. The status page and JSON logs show it, and users filter by it: values never change."""
 
     LOST = "lost"
     UNDELIVERED = "undelivered"

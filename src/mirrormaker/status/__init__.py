@@ -1,1 +1,1 @@
-"""What a running mirror shows: the page, the same as JSON, metrics, events."""
+"""The status of a running mirror: the page, its JSON documents, metrics and events."""

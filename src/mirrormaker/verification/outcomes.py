@@ -1,4 +1,4 @@
-"""What can become of a record when both sides are compared: the names, and the words for them."""
+"""The possible outcomes for a record when both sides are compared: their names, and the words for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one stream knows of both clusters: their topics, refreshed once for all who ask, and the target's limits."""
+"""One stream's metadata of both clusters: topics, refreshed once for all partitions that ask, and the target's limits."""
 
 from __future__ import annotations
 

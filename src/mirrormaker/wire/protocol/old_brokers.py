@@ -86,7 +86,7 @@ def _by_api_key(response: Any) -> ApiVersions:
 
 
 class _Outcome(Enum):
-    """What happens to a request on a connection of its own."""
+    """The fate of a request on a connection of its own."""
 
     ANSWERED = auto()
     HUNG_UP = auto()
