@@ -28,10 +28,8 @@ setup: java $(READY) $(ARCHIVE)
 java:
 	@sh scripts/packages.sh $(VENV) java
 
-# The downloads of scripts/jars.sh need rich and nothing else, so they can begin before all other packages are installed.
 $(PYTHON):
 	@sh scripts/venv.sh $(VENV)
-	@$(PIP) rich
 
 $(READY): pyproject.toml | $(PYTHON)
 	@echo "installing dependencies into $(VENV) (a minute or two, once)" >&2
@@ -78,7 +76,8 @@ test-packages: java
 kerberos: $(READY) test-packages
 	@sh scripts/kerberos.sh $(VENV)
 
-jars: | $(PYTHON)
+# After $(READY): the Ivy that downloads Kafka comes with PySpark.
+jars: $(READY)
 	@sh scripts/jars.sh $(VENV)
 
 # After $(READY), whose downloads it finds in pip's cache, and after the packages that gssapi is compiled with.

@@ -66,11 +66,11 @@ def resolve(gateway: Any, artifacts: list[Artifact], directory: Path) -> list[st
 
 def main() -> None:
     """Resolve the artifacts on the command line and print the problems, one per line."""
-    from pyspark.java_gateway import launch_gateway
-
     directory, *texts = sys.argv[1:]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
+        from pyspark.java_gateway import launch_gateway
+
         gateway = launch_gateway(popen_kwargs=quiet)
         problems = resolve(gateway, [read_artifact(text) for text in texts], Path(directory))
     except Exception as error:
