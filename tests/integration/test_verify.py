@@ -248,7 +248,7 @@ def test_a_changed_record_is_found_and_the_field_is_named(found: dict[str, Any],
 @pytest.mark.parametrize(
     ("kind", "expected", "words"),
     [
-        ("removed", {"missing": 1}, f"missing: source offset {_AT}, on the target behind offset {_AT - 1}"),
+        ("removed", {"missing": 1}, f"missing: source offset {_AT}, on the target after offset {_AT - 1}"),
         ("removed-first", {"missing": 1}, "missing: source offset 0, on the target before its first record"),
         ("removed-last", {"missing": 1}, f"missing: source offset {_SMALL - 1}"),
         ("doubled", {"doubled": 1}, f"twice: source offset {_AT}, again at target offset {_AT + 1}"),

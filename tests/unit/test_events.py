@@ -13,6 +13,7 @@ import pytest
 from mirrormaker.events import partition_events, process_events
 from mirrormaker.events.event import Event, Kind
 from mirrormaker.events.partition_events import (
+    LostRange,
     PartitionRecovered,
     PartitionStopped,
     PartitionsWaiting,
@@ -46,6 +47,7 @@ def made_up(kind: type[Event]) -> Event:
     """An event with some value in each field."""
     values: dict[str, Any] = {
         "int": 7, "float": 7.0, "str": "some text", "bool": True, "tuple[str, ...]": ("orders-1", "orders-2"),
+        "LostRange": LostRange("orders", 3, 100, 299, 200, is_exact=True),
     }  # fmt: skip
     return kind(**{field.name: values[str(field.type)] for field in fields(kind)})
 
@@ -93,7 +95,22 @@ def test_there_are_as_many_events_as_sentences() -> None:
             "waiting: orders-0, orders-1, orders-2 and 2 more: away",
         ),
         (PartitionRecovered("orders", 3), "recovered", "orders-3 flows again"),
-        (RangeLost("orders-3: 200 records"), "lost", "LOST orders-3: 200 records"),
+        (
+            RangeLost(LostRange("orders", 3, 100, 299, 200, is_exact=True)),
+            "lost",
+            "LOST orders-3: source offsets 100 to 299 were gone before they were mirrored: 200 records",
+        ),
+        (
+            RangeLost(LostRange("orders", 3, 100, 100, 1, is_exact=False)),
+            "lost",
+            "LOST orders-3: source offsets 100 to 100 were gone before they were mirrored: at most 1 record",
+        ),
+        (
+            RangeLost(LostRange("orders", 3, 100, 299, 200, is_exact=False, is_truncated=True)),
+            "lost",
+            "LOST orders-3: source offsets 100 to 299 were mirrored and are no longer what the source has there (truncated by an"
+            " unclean election?): at most 200 records are on the target only",
+        ),
         (RecordGivenUp("orders-3: too large", "x"), "undelivered", "orders-3: too large (written to x)"),
         (PartitionStopped("orders-3 stops at 5"), "stopped", "orders-3 stops at 5"),
         (TopicCreated("orders", 8), "topic", "created orders on the target with 8 partitions"),

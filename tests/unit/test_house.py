@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -68,16 +64,6 @@ def test_files_are_short_enough_to_read() -> None:
 
 def test_the_order_of_tests_names_files_that_exist() -> None:
     assert_none((name for name in LONGEST if not (ROOT / name).exists()), "tests/support/order.py names existing files")
-
-
-def test_the_downloads_need_no_package_but_rich() -> None:
-    # scripts/jars.sh fetches Kafka's jars while pip is still installing the other packages.
-    code = "import sys, mirrormaker.embedded.downloads; print(*{name.partition('.')[0] for name in sys.modules})"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    wanted = [text for text in requires("mirrormaker") or () if "extra ==" not in text]
-    packages = {re.split("[^A-Za-z0-9-]", text)[0].replace("-", "_") for text in wanted}
-    imported = {"kafka" if name == "kafka_python" else name for name in packages} & set(names)
-    assert imported == {"rich"}
 
 
 # -- decisions

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from mirrormaker.errors import BadMessage
 from mirrormaker.model.position import Position
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 VERSION = 1
 MAX_LINE = 64 << 20  # bytes: a report of 100,000 partitions
 
-Key = tuple[str, int]
 T = TypeVar("T")
 
 
@@ -62,7 +62,7 @@ class Order:
     """Driver to stream. `heard` is the number of the last report that the driver has answered: it extends the lease."""
 
     take: tuple[Take, ...] = ()
-    release: tuple[Key, ...] = ()
+    release: tuple[TopicPartition, ...] = ()
     stop: bool = False
     heard: int | None = None
 
@@ -149,7 +149,7 @@ class Report:
     number: int
     partitions: tuple[PartitionReport, ...] = ()
     ended: tuple[Ended, ...] = ()
-    never_taken: tuple[Key, ...] = ()
+    never_taken: tuple[TopicPartition, ...] = ()
     buffer_bytes: int = 0
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
@@ -295,7 +295,7 @@ def _outcome(name: str, fields: dict[str, Any]) -> Outcome:
     return _OUTCOMES[name](**fields)
 
 
-def _keys(rows: Sequence[Any]) -> tuple[Key, ...]:
+def _keys(rows: Sequence[Any]) -> tuple[TopicPartition, ...]:
     return tuple((str(topic), int(partition)) for topic, partition in rows)
 
 

@@ -28,10 +28,10 @@ from mirrormaker.model.ledger import check_fits, unpack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
-Key = tuple[str, int]
-Committed = dict[Key, tuple[int, str]]  # offset and metadata
+Committed = dict[TopicPartition, tuple[int, str]]  # offset and metadata
 
 _RETRY_AFTER = 5.0  # seconds until partitions that could not be acquired are tried again
 
@@ -58,16 +58,16 @@ class Acquisition:
     def __init__(self, parts: Parts, is_ready: Callable[[], bool], sync_topics: Callable[[], Awaitable[None]]) -> None:
         """`is_ready` is False until the first partitions are owned; `sync_topics` looks at both clusters' topics again."""
         self._parts, self._is_ready, self._sync_topics = parts, is_ready, sync_topics
-        self.pending: set[Key] = set()
+        self.pending: set[TopicPartition] = set()
         self.assigned = asyncio.Event()  # set when the assignment has to be looked at again
         self.first_start: bool | None = None  # of this group; None until its offsets are read
         self.overtaken: list[str] = []  # partitions whose next records retention has removed before this start
-        self._leaderless: set[Key] = set()
+        self._leaderless: set[TopicPartition] = set()
         # Partitions that were assigned at the group's first start and have not begun yet.
-        self._from_first_start: set[Key] = set()
+        self._from_first_start: set[TopicPartition] = set()
         self._retry: asyncio.TimerHandle | None = None
 
-    async def acquire(self) -> set[Key]:
+    async def acquire(self) -> set[TopicPartition]:
         """Find where each pending partition starts, commit what is new, and own it; return the partitions now owned."""
         if not self.pending:
             return set()
@@ -152,7 +152,7 @@ class Acquisition:
             if self.assigned.is_set():
                 return None
 
-    def _has_leaders(self, key: Key, committed: Committed) -> bool:
+    def _has_leaders(self, key: TopicPartition, committed: Committed) -> bool:
         """Return True if the partition's leaders can be asked: one without a leader must not keep the others waiting."""
         parts = self._parts
         topic, partition = key
@@ -203,7 +203,7 @@ class Acquisition:
         grow = {entry.topic for entry in entries if entry and routing.had_equal_counts(entry)}
         await self._parts.topics.ensure([self._parts.source.topics[topic] for topic in grow], grow)
 
-    def _without_refused(self, keys: set[Key]) -> set[Key]:
+    def _without_refused(self, keys: set[TopicPartition]) -> set[TopicPartition]:
         """Leave out topics without a place on the target: at the start they are an error, later they stop alone."""
         parts = self._parts
         refused: dict[str, str] = {}

@@ -20,9 +20,8 @@ from mirrormaker.events import event
 from mirrormaker.events.partition_events import ZooKeeperUnwritten
 from mirrormaker.model.ledger import rows
 from mirrormaker.model.position import Position
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
-
-Key = tuple[str, int]
 
 _COMMIT_ALL_EVERY = 3600.0  # seconds: brokers before 2.1 forget an offset a day after it was written
 _ZOOKEEPER_EVERY = 10.0  # seconds between two writes to ZooKeeper
@@ -107,7 +106,7 @@ class ZooKeeperWriter:
     ) -> None:
         self._lookup, self._group, self._report = lookup, group, report
         self._scheduler, self._committer = scheduler, committer
-        self._written: dict[Key, int] = {}
+        self._written: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Copy for as long as this runs."""

@@ -43,11 +43,10 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import BROKER, describe_configs
 from mirrormaker.wire.protocol import old_brokers
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
-
-Key = tuple[str, int]
 
 _BALANCE_EVERY = 5  # seconds between two looks at the streams' loads
 _STOP_WITHIN = 8.0  # seconds for streams to bring in their answers: produce timeout, a report, and a margin
@@ -302,7 +301,7 @@ class Flow:
 
     # -- assignments
 
-    def _owned_keys(self) -> set[Key]:
+    def _owned_keys(self) -> set[TopicPartition]:
         """Return what the group is told that this process has, including what it is about to take up or to let go of."""
         return self.scheduler.owned.keys() | self.membership.generation.assigned | self.acquisition.pending
 
@@ -343,7 +342,7 @@ class Flow:
             self.scheduler.place()
             self.ready.set()
 
-    async def _let_go(self, keys: set[Key]) -> None:
+    async def _let_go(self, keys: set[TopicPartition]) -> None:
         """Finish, commit and forget partitions that belong to another process now."""
         leaving = [self.scheduler.owned[key] for key in keys]
         for owned in leaving:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
 from mirrormaker.wire.protocol import messages
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -19,21 +18,23 @@ class Generation:
 
     member_id: str = ""
     number: int = -1
-    assigned: frozenset[Key] = field(default_factory=frozenset)
+    assigned: frozenset[TopicPartition] = field(default_factory=frozenset)
     # The partitions that this member said it owns when it joined.
-    claimed: frozenset[Key] = field(default_factory=frozenset)
+    claimed: frozenset[TopicPartition] = field(default_factory=frozenset)
     # True if the leader is a mirrormaker: a partition that was claimed and not assigned belongs to nobody until this member has let
     # go of it and joined again.
     two_rounds: bool = False
     leader: str = ""
 
     @property
-    def to_release(self) -> frozenset[Key]:
+    def to_release(self) -> frozenset[TopicPartition]:
         """The partitions that this member has to let go of before it joins again."""
         return self.claimed - self.assigned if self.two_rounds else frozenset()
 
 
-def encode_subscription(topics: Iterable[str], claimed: Collection[Key], streams: int, generation: int) -> bytes:
+def encode_subscription(
+    topics: Iterable[str], claimed: Collection[TopicPartition], streams: int, generation: int
+) -> bytes:
     """Return what this member tells the group's leader when it joins."""
     entry = ConsumerProtocolSubscription.TopicPartition
     return bytes(
@@ -54,14 +55,14 @@ def decode_subscription(data: bytes) -> Member:
     return Member(frozenset(subscription.topics), streams, owned, generation)
 
 
-def encode_assignment(keys: Iterable[Key]) -> bytes:
+def encode_assignment(keys: Iterable[TopicPartition]) -> bytes:
     """Return what the leader gives one member."""
     kind = ConsumerProtocolAssignment
     rows = [kind.TopicPartition(topic=t, partitions=ps) for t, ps in sorted(by_topic(keys).items())]
     return bytes(kind(version=1, assigned_partitions=rows, user_data=REJOIN).encode())
 
 
-def decode_assignment(data: bytes) -> tuple[frozenset[Key], bool]:
+def decode_assignment(data: bytes) -> tuple[frozenset[TopicPartition], bool]:
     """Return the assigned partitions, and whether a mirrormaker assigned them."""
     assignment = messages.decode_assignment(data) if data else None
     if assignment is None:

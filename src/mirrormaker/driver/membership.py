@@ -42,6 +42,7 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import (
     ApiMessage,
     HeartbeatRequest,
@@ -52,7 +53,6 @@ from mirrormaker.wire.protocol.messages import (
     SyncGroupRequest,
 )
 
-Key = tuple[str, int]
 Row = tuple[int, int, int, str]  # partition, offset, leader epoch, metadata
 
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours joins again within a heartbeat
@@ -71,7 +71,7 @@ class Membership:
         settings: SourceSettings,
         instance_id: str | None,
         streams: int,
-        owned: Callable[[], Collection[Key]],
+        owned: Callable[[], Collection[TopicPartition]],
         report: event.Report = lambda _: None,
     ) -> None:
         """`owned` returns the partitions that this process has at the moment."""
@@ -197,7 +197,7 @@ class Membership:
         was_interrupted, self._was_interrupted = self._was_interrupted, False
         return not was_interrupted
 
-    def _join_request(self, before: Generation, claimed: frozenset[Key]) -> ApiMessage:
+    def _join_request(self, before: Generation, claimed: frozenset[TopicPartition]) -> ApiMessage:
         subscription = encode_subscription(self.topics, claimed, self._weight, before.number)
         return JoinGroupRequest(
             group_id=self.group,
@@ -317,7 +317,7 @@ class Membership:
             ],
         )
 
-    async def committed(self) -> dict[Key, tuple[int, str]]:
+    async def committed(self) -> dict[TopicPartition, tuple[int, str]]:
         """Return everything that the group has committed: offset and metadata of each partition."""
         try:
             return await self._coordinator.committed(self._partitions_to_name)
@@ -325,7 +325,7 @@ class Membership:
             self._check(error.code, "reading committed offsets", None)
             raise
 
-    def _partitions_to_name(self) -> set[Key]:
+    def _partitions_to_name(self) -> set[TopicPartition]:
         known = self.cluster.topics
         chosen = {(name, p) for name in self.topics if name in known for p in known[name].partitions}
         return chosen | {key for key in self.generation.assigned if key[0] in known}

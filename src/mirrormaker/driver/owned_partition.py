@@ -67,7 +67,7 @@ class OwnedPartition:
 
     @property
     def is_even(self) -> bool:
-        """True if no target partition holds records from behind the position: only then may records go elsewhere."""
+        """True if no target partition holds records from after the position: only then may records go elsewhere."""
         return self.clean and not any(cut.ahead for cut in self.position.cuts)
 
     @property

@@ -17,7 +17,7 @@ from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.driver.undelivered import Undelivered
 from mirrormaker.errors import AbortError, MirrorError, PartitionError
 from mirrormaker.events import event
-from mirrormaker.events.partition_events import PartitionStopped, RangeLost, RecordGivenUp
+from mirrormaker.events.partition_events import LostRange, PartitionStopped, RangeLost, RecordGivenUp
 from mirrormaker.model.ledger import check_fits
 from mirrormaker.worker.interrupts import RestartAt
 
@@ -44,7 +44,7 @@ class Renumbering:
         self._scheduler, self._committer, self._start_positions = scheduler, committer, start_positions
         self._undelivered, self._report, self._spawn, self._fail = undelivered, report, spawn, fail
         self._abort_on_send_failure = abort_on_send_failure
-        self.lost: list[str] = []  # every range that was lost
+        self.lost: list[LostRange] = []  # every range that was lost
         self._counts: dict[str, tuple[int, int]] = {}  # by topic, partitions on both sides at the last check
 
     @property
@@ -52,7 +52,7 @@ class Renumbering:
         return self._start_positions.routing
 
     def cannot_deliver(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
-        """Give a record up: end the mirror, or write the record's place to a file and go on behind it."""
+        """Give a record up: end the mirror, or write the record's place to a file and go on after it."""
         if self._abort_on_send_failure:
             owned.renumbering = False
             owned.stop(outcome.reason, final=True)

@@ -30,9 +30,8 @@ from mirrormaker.events.partition_events import (
 from mirrormaker.events.process_events import PartitionMoved, StreamBack, StreamGone, StreamMissing, StreamsCovered
 from mirrormaker.model.placement import moves, place
 from mirrormaker.status.counts import Counts
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.interrupts import RestartAt
-
-Key = tuple[str, int]
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
@@ -59,7 +58,7 @@ class Scheduler:
     ) -> None:
         """`log` is the file in which Spark says what keeps a stream from starting."""
         self.flow, self.streams = flow, streams
-        self.owned: dict[Key, OwnedPartition] = {}
+        self.owned: dict[TopicPartition, OwnedPartition] = {}
         self.counts = Counts()
         self.has_seen_streams = False
         self._control, self._report, self._reactions, self._log = control, report, reactions, log

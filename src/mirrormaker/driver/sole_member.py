@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mirrormaker.control.lease import lease_clock
 from mirrormaker.driver.group_protocol import Generation
-from mirrormaker.driver.membership import Key, Membership, Row
+from mirrormaker.driver.membership import Membership, Row
 from mirrormaker.errors import OUTAGE, FencedError
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 Entry = tuple[int, str]  # offset and metadata
 
@@ -21,9 +22,9 @@ class SoleMember(Membership):
     """Has every partition of the chosen topics."""
 
     # What this process has committed, from the last entry that was found in the ledger on.
-    _written: dict[Key, list[Entry]]
+    _written: dict[TopicPartition, list[Entry]]
     # Partitions of which one commit was confirmed: from then on nothing else may be in the ledger.
-    _confirmed: set[Key]
+    _confirmed: set[TopicPartition]
 
     async def keep(self, before_join: Callable[[], Awaitable[None]], after_join: Callable[[bool], None]) -> None:
         """Own everything for as long as this runs, and watch the ledger for another process."""

@@ -5,42 +5,36 @@ from __future__ import annotations
 import contextlib
 
 from mirrormaker.errors import UnsupportedRequest, WireError, raise_for
+from mirrormaker.events.partition_events import LostRange
 from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import DescribeProducersRequest, OffsetForLeaderEpochRequest
-
-Key = tuple[str, int]
 
 
 def records_ahead(position: Position) -> int:
-    """Return how many records behind the position the target already holds, where each of them is one source offset."""
+    """Return how many records after the position the target already holds, where each of them is one source offset."""
     is_plain = position.fingerprint <= 1 and len(position.cuts) == 1  # the same partition, and no message handler
     return position.cuts[0].ahead if is_plain else 0
 
 
-async def lost_before(source: Cluster, position: Position, offset: int) -> str:
-    """Return the range that is gone between a position and the offset where the source goes on; empty if nothing is."""
+async def lost_before(source: Cluster, position: Position, offset: int) -> LostRange | None:
+    """Return the range that is gone between a position and the offset where the source goes on; None if nothing is."""
     first = position.offset + records_ahead(position)
     if offset <= first:
-        return ""
+        return None
     ahead = sum(cut.ahead for cut in position.cuts) if first == position.offset else 0
     count = offset - first - min(ahead, offset - first)
     is_exact = not ahead and await has_a_record_for_each_offset(source, position.key)
-    return (
-        f"{position.topic}-{position.partition}: source offsets {first} to {offset - 1} were gone before they were mirrored:"
-        f" {'' if is_exact else 'at most '}{count} record{'' if count == 1 else 's'}"
-    )
+    return LostRange(*position.key, first, offset - 1, count, is_exact)
 
 
-def truncated_after(position: Position, offset: int) -> str:
+def truncated_after(position: Position, offset: int) -> LostRange:
     """Return the range that the source has lost after it was mirrored."""
-    last = position.offset + records_ahead(position)
-    return (
-        f"{position.topic}-{position.partition}: source offsets {offset} to {last - 1} were mirrored and are no longer what the"
-        f" source has there (truncated by an unclean election?): at most {last - offset} records are on the target only"
-    )
+    end = position.offset + records_ahead(position)
+    return LostRange(*position.key, offset, end - 1, end - offset, is_exact=False, is_truncated=True)
 
 
 async def end_of_leader_epoch(source: Cluster, position: Position) -> int | None:
@@ -66,7 +60,7 @@ async def end_of_leader_epoch(source: Cluster, position: Position) -> int | None
     return int(found.end_offset) if found.end_offset >= 0 else None
 
 
-async def has_a_record_for_each_offset(source: Cluster, key: Key) -> bool:
+async def has_a_record_for_each_offset(source: Cluster, key: TopicPartition) -> bool:
     """Return False where compaction removes records, where transaction markers take offsets, or where brokers do not tell."""
     with contextlib.suppress(WireError, UnsupportedRequest):
         return not await _is_compacted(source, key[0]) and not await _has_transactions(source, key)
@@ -79,7 +73,7 @@ async def _is_compacted(source: Cluster, topic: str) -> bool:
     return any("compact" in (setting.value or "") for setting in answer.configs)
 
 
-async def _has_transactions(source: Cluster, key: Key) -> bool:
+async def _has_transactions(source: Cluster, key: TopicPartition) -> bool:
     """Brokers remember a partition's producers for days; a producer that has ended a transaction has a coordinator epoch."""
     leader = source.leader(*key)
     wanted = DescribeProducersRequest.TopicRequest(name=key[0], partition_indexes=[key[1]])

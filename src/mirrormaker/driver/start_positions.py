@@ -19,6 +19,7 @@ from mirrormaker.errors import (
 )
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
+    LostRange,
     MirroredFromStart,
     NewGroupOnFullTarget,
     NewTarget,
@@ -37,11 +38,10 @@ from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest
 from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
-
-Key = tuple[str, int]
 
 _RETRIES = 50  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
 _AT_ONCE = 50  # identities requested side by side
@@ -64,11 +64,11 @@ class StartPositions:
         self._reported_recreated: dict[str, str] = {}  # by topic, the id of its newest incarnation that was reported
 
     async def find(
-        self, keys: Iterable[Key], committed: dict[Key, tuple[int, str]], first_start: bool
+        self, keys: Iterable[TopicPartition], committed: dict[TopicPartition, tuple[int, str]], first_start: bool
     ) -> tuple[list[Position], list[Position]]:
         """Return positions that go on under their old identity, and positions under new identities, to be committed."""
         continued: list[Position] = []
-        fresh: dict[Key, int | None] = {}
+        fresh: dict[TopicPartition, int | None] = {}
         for key in keys:
             if key not in committed:
                 fresh[key] = None
@@ -138,7 +138,7 @@ class StartPositions:
             self._report(NumberingChanged(*entry.key, entry.offset, count))
 
     async def start_fresh(
-        self, offsets: dict[Key, int | None], first_start: bool, handler_topics: Iterable[str] = ()
+        self, offsets: dict[TopicPartition, int | None], first_start: bool, handler_topics: Iterable[str] = ()
     ) -> list[Position]:
         """Return positions under new identities at the given offsets; None means where the settings say.
 
@@ -160,7 +160,7 @@ class StartPositions:
         slots = asyncio.Semaphore(_AT_ONCE)
         is_numbered = await self.target.knows(InitProducerIdRequest)
 
-        async def start(key: Key, offset: int | None) -> Position:
+        async def start(key: TopicPartition, offset: int | None) -> Position:
             async with slots:
                 identity = await allocate_identity(self.target) if is_numbered else UNNUMBERED
             return Position(
@@ -180,7 +180,7 @@ class StartPositions:
 
         return list(await asyncio.gather(*(start(key, offset) for key, offset in offsets.items())))
 
-    async def _offsets_by_settings(self, keys: list[Key], first_start: bool) -> dict[Key, int]:
+    async def _offsets_by_settings(self, keys: list[TopicPartition], first_start: bool) -> dict[TopicPartition, int]:
         """Return where partitions without an offset start: at a group's first start `auto.offset.reset` says it."""
         reset = self.settings.auto_offset_reset or "earliest"
         if keys and first_start and reset == "none":
@@ -212,7 +212,7 @@ class StartPositions:
         reason: str,
         handler_topics: Iterable[str] = (),
         same_records: bool = False,
-    ) -> tuple[Position, str]:
+    ) -> tuple[Position, LostRange | None]:
         """Return the partition's position under a new identity, and the range that is lost, if any.
 
         `same_records`: the records that follow are the same, so those that the target already holds are not sent again.
@@ -247,14 +247,16 @@ class StartPositions:
             self._reported_recreated[topic] = topic_id(self.source, topic)
             self._report(MirroredFromStart(topic, reason))
 
-    async def _restart_offset(self, position: Position, restart_at: int, reason: str) -> tuple[int, int, str]:
+    async def _restart_offset(
+        self, position: Position, restart_at: int, reason: str
+    ) -> tuple[int, int, LostRange | None]:
         """Return the source offset to go on at, how many records from there on the target holds, and the lost range."""
         key = position.key
         start = (await wait_for_offsets(self.source, [key], EARLIEST))[key]
         if restart_at == RestartAt.FROM_THE_START:
-            return start, 0, ""
+            return start, 0, None
         if restart_at in (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN):
-            return position.offset, 0, ""
+            return position.offset, 0, None
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)
         agreed = await end_of_leader_epoch(self.source, position)
@@ -264,7 +266,7 @@ class StartPositions:
             return agreed, 0, truncated_after(position, agreed)
         offset = max(start, position.offset)
         if reached >= offset:
-            return offset, reached - offset, ""
+            return offset, reached - offset, None
         reset = self.settings.auto_offset_reset or "earliest"
         if reset == "none":
             raise PartitionError(
@@ -275,7 +277,7 @@ class StartPositions:
 
 
 def _keep_ahead(new: Cut, old: Cut) -> Cut:
-    """Keep the count of records ahead, and the offset behind the last of them: a resume compares it with the source's."""
+    """Keep the count of records ahead, and the offset after the last of them: a resume compares it with the source's."""
     return new._replace(ahead=old.ahead, offset=old.offset) if old.ahead else new
 
 

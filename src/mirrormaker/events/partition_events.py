@@ -54,10 +54,34 @@ class AllRecovered(Event, kind=Kind.RECOVERED, words="all partitions flow again"
 
 
 @dataclass(frozen=True)
+class LostRange:
+    """Source offsets that are gone before they were mirrored, or, if `is_truncated`, that were mirrored and are gone since."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    # Records in the range; the most that there may have been if that is not certain.
+    count: int
+    is_exact: bool
+    is_truncated: bool = False
+
+    def __str__(self) -> str:
+        offsets = f"{self.topic}-{self.partition}: source offsets {self.first} to {self.last}"
+        if self.is_truncated:
+            return (
+                f"{offsets} were mirrored and are no longer what the source has there (truncated by an unclean election?):"
+                f" at most {self.count} records are on the target only"
+            )
+        records = f"{'' if self.is_exact else 'at most '}{self.count} record{'' if self.count == 1 else 's'}"
+        return f"{offsets} were gone before they were mirrored: {records}"
+
+
+@dataclass(frozen=True)
 class RangeLost(Event, kind=Kind.LOST, words="LOST {lost}"):
     """The source no longer has records that were not mirrored, or has others than those that were."""
 
-    lost: str
+    lost: LostRange
 
 
 @dataclass(frozen=True)

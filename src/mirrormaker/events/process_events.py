@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirrormaker.events.event import Event, Kind
+from mirrormaker.events.partition_events import LostRange
 
 # -- the process and Spark
 
@@ -82,7 +83,7 @@ class UndeliveredInFile(Event, kind=Kind.UNDELIVERED, words="{records:,} records
 class LostInTotal(Event, kind=Kind.LOST, words="lost: {lost}"):
     """At the end: one range that the source lost."""
 
-    lost: str
+    lost: LostRange
 
 
 @dataclass(frozen=True)

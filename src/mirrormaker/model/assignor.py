@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-Key = tuple[str, int]
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 # The user data of a subscription of ours: a marker, a version, streams, the generation of the owned partitions.
 _USER_DATA = struct.Struct(">4sBii")
@@ -36,7 +36,7 @@ class Member:
     # 0: the streams are still starting, and the member gets nothing while others have streams. -1: they are overdue,
     # and the member loses its partitions to the others.
     streams: int = 1
-    owned: frozenset[Key] = field(default_factory=frozenset)
+    owned: frozenset[TopicPartition] = field(default_factory=frozenset)
     generation: int = -1  # the one that assigned `owned`
 
 
@@ -56,7 +56,7 @@ def decode_user_data(data: bytes) -> tuple[int, int]:
     return (max(-1, streams), generation) if marker == _MARKER else (1, -1)
 
 
-def assign(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, set[Key]]:
+def assign(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, set[TopicPartition]]:
     """Return the partitions of each member; a partition that has to move between two of them is in nobody's set yet.
 
     `counts` are the partitions of each topic.
@@ -80,12 +80,12 @@ def assign(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str
     }
 
 
-def _owners(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[Key, str]:
+def _owners(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[TopicPartition, str]:
     """Return the owner of each partition.
 
     If two members claim a partition, the claim of the later generation is right: the other member was away.
     """
-    claims: dict[Key, list[tuple[int, str]]] = defaultdict(list)
+    claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
         for topic, partition in member.owned:
             if topic in member.topics and partition < counts.get(topic, 0):
@@ -112,15 +112,15 @@ class _Assignment:
             return math.inf if more or (self.streams < 0 and self.size) else 0.0
         return (self.size + more) / self.streams
 
-    def add(self, key: Key) -> None:
+    def add(self, key: TopicPartition) -> None:
         self.by_topic[key[0]].add(key[1])
         heapq.heappush(self._largest, (-len(self.by_topic[key[0]]), key[0]))
         self.size += 1
 
-    def all(self) -> list[Key]:
+    def all(self) -> list[TopicPartition]:
         return [(topic, partition) for topic, partitions in self.by_topic.items() for partition in partitions]
 
-    def pick(self, taker: _Assignment) -> Key | None:
+    def pick(self, taker: _Assignment) -> TopicPartition | None:
         """Remove and return a partition for `taker`: the last one of the largest topic that it is subscribed to."""
         passed_over = []
         while self._largest and (entry := heapq.heappop(self._largest)):

@@ -49,7 +49,7 @@ class Channel:
         self.partition, self.topic = cut.partition, cut.topic
         # The number of the next record that is not acknowledged yet.
         self.sequence = cut.sequence
-        # Every record of ours that is not acknowledged yet lies at this target offset or behind it.
+        # Every record of ours that is not acknowledged yet lies at this target offset or after it.
         self.offset = cut.offset
         # True once the leader has acknowledged a batch since the log was read.
         self.leader_knows_us = False
@@ -65,7 +65,7 @@ class Channel:
 
     @property
     def cut(self) -> Cut:
-        """Return the cut right behind the last acknowledged record."""
+        """Return the cut right after the last acknowledged record."""
         return Cut(self.partition, self.sequence, self.offset, self.topic)
 
     def may_send(self, old: bool, limit: int = MAX_IN_FLIGHT) -> bool:
@@ -119,9 +119,9 @@ class Channel:
         self.stop_until_log_read()
 
     def resume(self, log: Iterable[LoggedBatch], *, log_start_passed: bool = False) -> int:
-        """Take in the target's log from `offset` to its end; return how many records behind the cut it holds already.
+        """Take in the target's log from `offset` to its end; return how many records after the cut it holds already.
 
-        `log_start_passed`: the log start offset lies behind `offset`, so retention may have deleted records of ours.
+        `log_start_passed`: the log start offset lies after `offset`, so retention may have deleted records of ours.
         The first number that is left then proves that all before it were there.
         """
         assert not self._in_flight, "answers are still awaited"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-Key = tuple[str, int]
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 # A fraction of the mean load: evening out a smaller difference costs more than it brings.
 _TOLERATED = 0.25
 
 
 def place(
-    partitions: Iterable[Key], streams: Sequence[int], loads: Mapping[Key, float], current: Mapping[Key, int]
-) -> dict[Key, int]:
+    partitions: Iterable[TopicPartition],
+    streams: Sequence[int],
+    loads: Mapping[TopicPartition, float],
+    current: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
     """Return a stream for every partition: the current one, or for a new partition the stream with the least load."""
     plan = {key: current[key] for key in current}
     new = sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key))
@@ -21,7 +24,9 @@ def place(
     return plan
 
 
-def moves(plan: Mapping[Key, int], streams: Sequence[int], loads: Mapping[Key, float]) -> dict[Key, int]:
+def moves(
+    plan: Mapping[TopicPartition, int], streams: Sequence[int], loads: Mapping[TopicPartition, float]
+) -> dict[TopicPartition, int]:
     """Return the partition to move now and its new stream, or nothing.
 
     One partition at a time is enough: repeated calls even out any imbalance.
@@ -43,9 +48,9 @@ def moves(plan: Mapping[Key, int], streams: Sequence[int], loads: Mapping[Key, f
     return {min(candidates)[1]: light} if candidates else {}
 
 
-def _load(plan: Mapping[Key, int], loads: Mapping[Key, float], stream: int) -> float:
+def _load(plan: Mapping[TopicPartition, int], loads: Mapping[TopicPartition, float], stream: int) -> float:
     return sum(loads.get(key, 0.0) for key, s in plan.items() if s == stream)
 
 
-def _count(plan: Mapping[Key, int], stream: int) -> int:
+def _count(plan: Mapping[TopicPartition, int], stream: int) -> int:
     return sum(s == stream for s in plan.values())

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.records.batch import SEQUENCES
 
 # A target partition: its topic ("" for the name of the source topic) and its number.
@@ -39,7 +40,7 @@ class Cut(NamedTuple):
     offset: int
     # The topic that a message handler sends to; empty: the name of the source topic.
     topic: str = ""
-    # Records from behind the position that the target holds already; they lie before `sequence` and `offset`.
+    # Records from after the position that the target holds already; they lie before `sequence` and `offset`.
     ahead: int = 0
 
     @property
@@ -69,7 +70,7 @@ class Position:
     by_key: bool = False
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> TopicPartition:
         """Return the source partition."""
         return self.topic, self.partition
 

@@ -2,7 +2,7 @@
 
 Fetched records travel in units: a unit is a range of source offsets, and the batches that it became, perhaps for many
 target partitions. Acknowledgements come in any order. A unit counts as mirrored when all of its batches are
-acknowledged and all units before it count. At that moment the offset behind the unit and the numbers that its batches
+acknowledged and all units before it count. At that moment the offset after the unit and the numbers that its batches
 ended with belong together, and only such pairs are ever reported. So a successor that goes on from a reported position
 gives every record the number that it had before.
 
@@ -22,7 +22,7 @@ class Unit:
     __slots__ = ("begun", "counts", "cuts", "end", "epoch", "pending", "single")
 
     def __init__(self, end: int, epoch: int, pending: int = 0) -> None:
-        """`end` and `epoch` are the source offset behind the unit, and the leader epoch of the record before it."""
+        """`end` and `epoch` are the source offset after the unit, and the leader epoch of the record before it."""
         self.end, self.epoch = end, epoch
         self.pending = pending  # batches that are not acknowledged yet
         self.begun = False  # True once one of its batches was sent
@@ -48,7 +48,7 @@ class Progress:
             self._advance()
 
     def acknowledged(self, unit: Unit, cut: Cut) -> None:
-        """Count one of the unit's batches as appended; `cut` lies right behind it."""
+        """Count one of the unit's batches as appended; `cut` lies right after it."""
         unit.cuts[cut.topic, cut.partition] = cut
         unit.pending -= 1
         if not unit.pending:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirrormaker.errors import OUTAGE, ClusterError, UnsupportedRequest, describe
-from mirrormaker.offsets.group_lag import NO_OFFSET, GroupLag, Key, PartitionLag
+from mirrormaker.offsets.group_lag import NO_OFFSET, GroupLag, PartitionLag
 from mirrormaker.offsets.group_state import GroupState
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.zookeeper.ensemble import ZooKeeper
 
@@ -23,10 +24,10 @@ class GroupRecord:
 
     has_group: bool = False
     topics: frozenset[str] = frozenset()
-    offsets: dict[Key, int] = field(default_factory=dict)
-    owners: dict[Key, str] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
     # Names of Kafka's error codes, of partitions whose offset cannot be read.
-    failed: dict[Key, str] = field(default_factory=dict)
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
 
 
 class Checker:
@@ -82,10 +83,12 @@ class Checker:
         topics = frozenset(topic for topic, _ in (*offsets, *owners, *failed))
         return GroupRecord(bool(topics), topics, offsets, owners, failed)
 
-    async def _group_lag(self, keys: list[Key], in_zookeeper: GroupRecord, in_kafka: GroupRecord) -> GroupLag:
+    async def _group_lag(
+        self, keys: list[TopicPartition], in_zookeeper: GroupRecord, in_kafka: GroupRecord
+    ) -> GroupLag:
         leaders = {key: partition.leader for key in keys if (partition := self.cluster.leader(*key)) is not None}
         ends, failures = await self._log_ends(leaders)
-        offsets: dict[Key, int | None] = {
+        offsets: dict[TopicPartition, int | None] = {
             **in_zookeeper.offsets, **in_kafka.offsets, **dict.fromkeys(in_kafka.failed)
         }  # fmt: skip
         owners = {**in_kafka.owners, **in_zookeeper.owners}
@@ -101,9 +104,9 @@ class Checker:
         ]
         return GroupLag(self.group, tuple(partitions), brokers, tuple(failures))
 
-    async def _log_ends(self, leaders: dict[Key, int]) -> tuple[dict[Key, int], list[str]]:
+    async def _log_ends(self, leaders: dict[TopicPartition, int]) -> tuple[dict[TopicPartition, int], list[str]]:
         """Return the known log end offsets, and failures. A broker that does not answer hides only what it leads."""
-        ends: dict[Key, int | Exception] = {}
+        ends: dict[TopicPartition, int | Exception] = {}
         failures = []
         for node in sorted(set(leaders.values())):
             try:

@@ -9,8 +9,7 @@ import asyncio
 import struct
 
 from mirrormaker.errors import ConnectionLost
-from mirrormaker.offsets.group_lag import Key
-from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.protocol.codec import Reader, TopicPartition, varint
 from mirrormaker.wire.transport.connection import Connection
 
 API_KEY, VERSION = 69, 0
@@ -18,7 +17,7 @@ API_KEY, VERSION = 69, 0
 _INT, _SHORT, _UUID_BYTES = struct.Struct(">i"), struct.Struct(">h"), 16
 
 
-async def owners(connection: Connection, group: str, timeout: float) -> dict[Key, str]:
+async def owners(connection: Connection, group: str, timeout: float) -> dict[TopicPartition, str]:
     """Return which member has which partition; empty if the group uses another protocol or does not exist."""
     if API_KEY not in connection.versions:
         return {}
@@ -32,7 +31,7 @@ async def owners(connection: Connection, group: str, timeout: float) -> dict[Key
         raise ConnectionLost(f"{connection} did not answer within {timeout:g} s") from error
 
 
-def read(data: memoryview) -> dict[Key, str]:
+def read(data: memoryview) -> dict[TopicPartition, str]:
     """Return the owners in a response about one group; a group with an error has no members."""
     frame, found = Reader(data, True), {}
     frame.take(_INT)  # throttle time
@@ -51,7 +50,7 @@ def read(data: memoryview) -> dict[Key, str]:
     return found
 
 
-def _read_member(frame: Reader) -> tuple[str, list[Key]]:
+def _read_member(frame: Reader) -> tuple[str, list[TopicPartition]]:
     member = frame.string() or ""
     for _field in ("instance id", "rack id"):
         frame.string()
@@ -68,7 +67,7 @@ def _read_member(frame: Reader) -> tuple[str, list[Key]]:
     return f"{client}-{member}", assigned
 
 
-def _read_assignment(frame: Reader) -> list[Key]:
+def _read_assignment(frame: Reader) -> list[TopicPartition]:
     keys = []
     for _topic in range(frame.length()):
         frame.slice(_UUID_BYTES)  # topic id

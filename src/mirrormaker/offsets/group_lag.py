@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-Key = tuple[str, int]  # topic and partition
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 NO_OFFSET = -1  # the group has committed nothing for a partition
 _WINDOW = 90.0  # seconds over which rates are averaged: old consumers commit only once a minute
@@ -23,7 +23,7 @@ class PartitionLag:
     owner: str | None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         """Return topic and partition."""
         return self.topic, self.partition
 
@@ -45,7 +45,7 @@ class GroupLag:
     failures: tuple[str, ...] = ()
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[TopicPartition]:
         """Return all partitions as keys."""
         return [partition.key for partition in self.partitions]
 
@@ -81,7 +81,7 @@ class LagHistory:
 
     def __init__(self) -> None:
         # The time, and offset and lag of each partition whose lag was known.
-        self._entries: deque[tuple[float, dict[Key, tuple[int, int]]]] = deque()
+        self._entries: deque[tuple[float, dict[TopicPartition, tuple[int, int]]]] = deque()
 
     def add(self, now: float, group_lag: GroupLag) -> None:
         """Remember the lag at the time `now`, in seconds."""
@@ -94,7 +94,7 @@ class LagHistory:
         while len(self._entries) > 2 and now - self._entries[0][0] > _WINDOW:
             self._entries.popleft()
 
-    def pace(self, *keys: Key) -> Pace | None:
+    def pace(self, *keys: TopicPartition) -> Pace | None:
         """Return the pace of these partitions together; None before there is anything to compare."""
         if len(self._entries) < 2:
             return None

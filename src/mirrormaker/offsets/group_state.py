@@ -10,9 +10,9 @@ from typing import TypeVar
 from mirrormaker.errors import BadFrame, BrokerError, ClusterError, UnsupportedRequest
 from mirrormaker.kafka_errors import COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, error_code
 from mirrormaker.offsets import consumer_protocol_groups
-from mirrormaker.offsets.group_lag import Key
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, decode_assignment
 from mirrormaker.wire.transport.connection import Connection
 
@@ -30,7 +30,9 @@ class GroupState:
         self.cluster, self.group, self._backoff = cluster, group, backoff
         self._coordinator = GroupCoordinator(cluster, group)
 
-    async def committed(self, partitions: Mapping[str, Sequence[int]]) -> tuple[dict[Key, int], dict[Key, str]]:
+    async def committed(
+        self, partitions: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Return the group's offsets, and the errors of partitions whose offset cannot be read.
 
         Brokers before 0.10.2 cannot list everything that a group has; they are asked for each of `partitions`.
@@ -52,7 +54,7 @@ class GroupState:
         failed = {key: row.error for key, row in rows.items() if row.error not in (0, UNKNOWN_TOPIC_OR_PARTITION)}
         return offsets, {key: error_code(code).name for key, code in failed.items()}
 
-    async def owners(self) -> dict[Key, str]:
+    async def owners(self) -> dict[TopicPartition, str]:
         """Return which member has which partition; empty while the group rebalances."""
         request = DescribeGroupsRequest(groups=[self.group], include_authorized_operations=False)
         try:
@@ -110,7 +112,7 @@ class GroupState:
             raise ClusterError(f"group {self.group}: the coordinator refuses: {error_code(code).name} ({code})")
 
 
-def assigned(data: bytes) -> list[Key]:
+def assigned(data: bytes) -> list[TopicPartition]:
     """Return the partitions in a member's assignment; none if no Kafka client wrote it."""
     if not data:
         return []

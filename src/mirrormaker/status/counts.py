@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from mirrormaker.control.control_messages import CounterReport, Report
 from mirrormaker.status.latency import quantiles
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.counters import CLASSES
-
-Key = tuple[str, int]
 
 _PACE_OVER = 5.0  # seconds: a pace covers the last 5 to 10
 _LATENCY_OVER = 30.0  # seconds: latencies and lanes cover the last 30 to 60
@@ -133,11 +132,11 @@ class Counts:
 
     def __init__(self) -> None:
         self.all = Counted()
-        self.partitions: dict[Key, Counted] = defaultdict(Counted)
+        self.partitions: dict[TopicPartition, Counted] = defaultdict(Counted)
         self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
         self.rebalances = 0
 
-    def add(self, key: Key, records: int, size: int, counters: CounterReport | None) -> None:
+    def add(self, key: TopicPartition, records: int, size: int, counters: CounterReport | None) -> None:
         """Add what is new of one partition."""
         if records or counters:
             self.all.add(records, size, counters)

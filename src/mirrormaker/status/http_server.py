@@ -174,7 +174,7 @@ class StatusServer:
         except asyncio.TimeoutError:
             bad = BadRequest(HTTPStatus.REQUEST_TIMEOUT)
         except OSError:
-            # TimeoutError is an OSError since Python 3.11, so this clause stands behind it.
+            # TimeoutError is an OSError since Python 3.11, so this clause stands after it.
             return None
         except asyncio.LimitOverrunError:
             bad = BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)

@@ -12,8 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
-from mirrormaker.status.counts import Figures, Key, StreamFigures
+from mirrormaker.status.counts import Figures, StreamFigures
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.counters import BOUNDS, CLASSES
 
 _PLACE = ("source", "topic", "partition")
@@ -24,7 +25,7 @@ _HISTOGRAM_BOUNDS = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_00
 _BUCKETS = [(BOUNDS.index(bound), str(bound / 1000)) for bound in _HISTOGRAM_BOUNDS]
 
 Labels = tuple[str, str, str]
-CountedPartition = tuple[str, Key, Figures]  # the name of the source, the partition, its counts
+CountedPartition = tuple[str, TopicPartition, Figures]  # the name of the source, the partition, its counts
 Rows = list[tuple[Any, ...]]  # label values, and the value of the series at the end
 
 

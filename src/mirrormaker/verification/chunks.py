@@ -1,6 +1,6 @@
 """Cut records into chunks of about a thousand, each with one checksum.
 
-A chunk ends behind a record whose own checksum ends in zeros. The content alone decides that, so the same records fall
+A chunk ends after a record whose own checksum ends in zeros. The content alone decides that, so the same records fall
 into the same chunks on both sides, whatever their offsets are and wherever reading began. Equal chunks are equal
 records; only chunks that one side lacks are compared record by record.
 
@@ -78,7 +78,7 @@ class Chunker:
             order = np.argsort(selectors, kind="stable")
             hashes, selectors, offsets = hashes[order], selectors[order], offsets[order]
             broker_stamped = broker_stamped[order]
-        # A piece ends behind a record that ends a chunk, where the next series begins, and with the last record.
+        # A piece ends after a record that ends a chunk, where the next series begins, and with the last record.
         ends_chunk = (hashes & self._mask) == 0
         ends_piece = ends_chunk.copy()
         ends_piece[-1] = True

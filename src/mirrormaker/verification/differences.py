@@ -38,7 +38,7 @@ def describe_difference(difference: Difference, task: TaskInput) -> str:
     target = f"{difference.topic}-{difference.target_partition}"
     on_target = "" if source == target else f"{target} "
     ours, theirs, neighbour = difference.source_offset, difference.target_offset, difference.neighbour
-    place = f"behind offset {neighbour}" if neighbour is not None and neighbour >= 0 else "before its first record"
+    place = f"after offset {neighbour}" if neighbour is not None and neighbour >= 0 else "before its first record"
     if difference.kind == CHANGED:
         fields = _changed_fields(difference, task)
         return f"{source}: {fields} changed: source offset {ours}, target {on_target}offset {theirs}"

@@ -162,12 +162,12 @@ class LogReader:
 
 
 def _end_offset(run: Batches | memoryview) -> int:
-    """Return the offset behind the last record."""
+    """Return the offset after the last record."""
     return legacy.last_offset(run) + 1 if isinstance(run, memoryview) else run[len(run) - 1].last_offset + 1
 
 
 def _slices(runs: Sequence[Batches | memoryview], aborted: _Aborted, start: int, stop: int) -> Iterator[LogSlice]:
-    """Unpack a fetch response; batches may begin before `start` and end behind `stop`."""
+    """Unpack a fetch response; batches may begin before `start` and end after `stop`."""
     for run in runs:
         for part in _legacy_slices(run) if isinstance(run, memoryview) else _batch_slices(run, aborted, start, stop):
             offsets = part.records.offsets

@@ -13,7 +13,7 @@ from mirrormaker.verification.plan import TARGET, TopicPlan
 
 Pair = tuple[Chunk, Chunk]  # equal chunks of the source and of the target
 
-_NEVER = 1 << 63  # behind every offset
+_NEVER = 1 << 63  # after every offset
 
 
 @dataclass

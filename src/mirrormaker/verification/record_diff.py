@@ -129,7 +129,7 @@ class RecordDiff:
     ) -> DiffResult:
         """Count the differences and locate the first few of each topic.
 
-        A missing and an extra record behind the same equal record are one record that was changed.
+        A missing and an extra record after the same equal record are one record that was changed.
         """
         missing = _number_missing(anchored, source_only.filter(F.col("cause") == MISSING))
         extra = _number_extra(anchored, target_only.filter(F.col("cause") == EXTRA), rows)
@@ -178,7 +178,7 @@ class RecordDiff:
 
 
 def _moved(anchored: DataFrame) -> DataFrame:
-    """Return records that lie behind an anchor that should follow them, or before a record that should precede them."""
+    """Return records that lie after an anchor that should follow them, or before a record that should precede them."""
     series = Window.partitionBy("plan", "side", "partition", "target_partition").orderBy("source_offset")
     next_anchor = F.min(F.when(F.col("is_anchor"), F.col("target_offset"))).over(
         series.rowsBetween(1, Window.unboundedFollowing)
@@ -200,7 +200,7 @@ _PLACES = ("plan", "target_partition", "side", "partition", "source_offset", "ta
 def _number_missing(anchored: DataFrame, missing: DataFrame) -> DataFrame:
     """Return missing records with the equal record before them: `after` on the source, `beside` on the target.
 
-    `n` counts the missing records behind the same equal record.
+    `n` counts the missing records after the same equal record.
     """
     missing = missing.select(
         "plan",
@@ -229,7 +229,7 @@ def _number_extra(anchored: DataFrame, extra: DataFrame, rows: DataFrame) -> Dat
     """Return extra records with `after`, the source offset of the equal record before them.
 
     `original` is the offset of a source record with the same content, if there is one. `n` counts the extra records
-    behind the same equal record, those without an original first.
+    after the same equal record, those without an original first.
     """
     extra = extra.select(
         "plan", "target_partition", F.lit(None).cast("int").alias("side"), F.lit(None).cast("int").alias("partition"),

@@ -42,7 +42,7 @@ _SCHEMA = pa.schema(
         # The key's checksum, and whether the value is null: only of compacted topics.
         pa.field("key", pa.int64()),
         pa.field("tombstone", pa.bool_()),
-        # False for records behind those that are compared: they may supersede others in a compacted topic.
+        # False for records after those that are compared: they may supersede others in a compacted topic.
         pa.field("compared", pa.bool_()),
         # A row with an error has nothing else.
         pa.field("error", pa.string()),

@@ -107,7 +107,7 @@ def read_span(task: TaskInput, span: Span, log: LogReader, with_arriving: bool =
 
 
 def is_arriving(part: LogSlice, limits: dict[int, int]) -> npt.NDArray[np.bool_]:
-    """Return True for each record that lies behind its producer's arrival limit."""
+    """Return True for each record that lies after its producer's arrival limit."""
     arriving = np.zeros(len(part.records), np.bool_)
     for producer_id, limit in limits.items():
         arriving |= (part.producer_ids == producer_id) & (part.records.offsets >= limit)

@@ -30,10 +30,10 @@ from mirrormaker.wire.client.cluster import Cluster, Endpoint, topic_id
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.client.groups import GroupCoordinator
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import DescribeConfigsRequest, ListOffsetsRequest, ProduceRequest
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
-Key = tuple[str, int]
 T = TypeVar("T")
 
 _CLEANUP_POLICY, _TIMESTAMP_TYPE = "cleanup.policy", "message.timestamp.type"
@@ -44,8 +44,8 @@ _WITH_TIMESTAMPS, _WITH_HEADERS = 2, 3
 class _Facts(NamedTuple):
     """The answers of the clusters, from which all plans are made."""
 
-    committed: list[dict[Key, CommittedOffset]]  # by source
-    ranges: dict[int, dict[Key, PartitionRange]]  # by side
+    committed: list[dict[TopicPartition, CommittedOffset]]  # by source
+    ranges: dict[int, dict[TopicPartition, PartitionRange]]  # by side
     # By source, then the target's: settings of each topic; None if the cluster does not tell them.
     topic_settings: list[dict[str, Mapping[str, str] | None]]
     produce_version: int  # of ProduceRequest on the target
@@ -137,10 +137,10 @@ class Survey:
         connection = await self._target.connection(next(iter(self._target.brokers)))
         return _Facts(committed, ranges, topic_settings, connection.best_version(ProduceRequest))
 
-    async def _committed(self, side: int, names: set[str]) -> dict[Key, CommittedOffset]:
+    async def _committed(self, side: int, names: set[str]) -> dict[TopicPartition, CommittedOffset]:
         """Return how far the mirror is with each partition of these topics."""
         cluster, settings = self._sources[side], self._settings[side]
-        found: dict[Key, CommittedOffset] = {}
+        found: dict[TopicPartition, CommittedOffset] = {}
         for key, (offset, metadata) in (await self._group_offsets(cluster, settings, names)).items():
             if key[0] not in names:
                 continue
@@ -163,7 +163,7 @@ class Survey:
 
     async def _group_offsets(
         self, cluster: Cluster, settings: SourceSettings, names: set[str]
-    ) -> dict[Key, tuple[int, str]]:
+    ) -> dict[TopicPartition, tuple[int, str]]:
         """Return the offsets that the group has committed to Kafka, or else those of an old consumer in ZooKeeper."""
         partitions = {(name, p) for name in names if name in cluster.topics for p in cluster.topics[name].partitions}
         committed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: partitions)
@@ -174,10 +174,10 @@ class Survey:
 
     async def _ranges(
         self, side: int, cluster: Cluster, names: Sequence[str], read_committed: bool
-    ) -> dict[Key, PartitionRange]:
+    ) -> dict[TopicPartition, PartitionRange]:
         keys = [(name, p) for name in names if name in cluster.topics for p in sorted(cluster.topics[name].partitions)]
         starts = await wait_for_offsets(cluster, keys, EARLIEST)
-        since: dict[Key, int] = {}
+        since: dict[TopicPartition, int] = {}
         if self.window.since is not None and await _finds_timestamps(cluster):
             since = await wait_for_offsets(cluster, keys, self.window.since, read_committed)
         ends = await wait_for_offsets(cluster, keys, LATEST, read_committed)

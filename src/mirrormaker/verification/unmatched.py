@@ -30,7 +30,7 @@ from mirrormaker.verification.outcomes import (
 )
 from mirrormaker.verification.plan import TARGET, TopicPlan
 
-_NEVER = (1 << 63) - 1  # behind every offset
+_NEVER = (1 << 63) - 1  # after every offset
 _INT_COLUMNS = ("plan", "side", "partition", "target_partition", "owner_side", "owner_partition")
 
 
@@ -68,7 +68,7 @@ class TargetLimits(NamedTuple):
     """Which records on the target need no counterpart on the source."""
 
     deleted_before: int = -1  # target offset: the source may have deleted records before it
-    arriving_after: int = _NEVER  # target offset: records behind it may still be arriving
+    arriving_after: int = _NEVER  # target offset: records after it may still be arriving
     is_behind: bool = False  # the mirror has not copied the whole source partition
     losses: int = 0  # how many records the source can have lost
 

@@ -41,7 +41,7 @@ class Cursor:
     """One source partition: what is fetched, ready, sent and acknowledged of it."""
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
-        """Start at `position`. `clean`: nobody else has requests in flight, and the target holds nothing behind it."""
+        """Start at `position`. `clean`: nobody else has requests in flight, and the target holds nothing after it."""
         self.stream = stream
         self.position = position  # as taken over; `current` is how far it has come
         self.topic, self.partition = position.key
@@ -104,7 +104,7 @@ class Cursor:
 
     @property
     def closing(self) -> Position:
-        """Return the current position together with the records behind its offset that the target holds already."""
+        """Return the current position together with the records after its offset that the target holds already."""
         cuts = [outlet.closing_cut(self._cut(outlet)) for outlet in self.outlets]
         cuts = [cut._replace(ahead=cut.ahead - self.given_up.get(cut.place, 0)) for cut in cuts]
         return self.position.advanced(self.progress.offset, self.progress.epoch, cuts)
@@ -164,7 +164,7 @@ class Cursor:
                 outlet.sender.offer(outlet)
 
     def delivered(self, entry: Entry, cut: Cut) -> None:
-        """Count an acknowledged batch; `cut` lies right behind it."""
+        """Count an acknowledged batch; `cut` lies right after it."""
         self.progress.acknowledged(entry.unit, cut)
         self.records += entry.count
         self.bytes += entry.size
@@ -294,7 +294,7 @@ class Cursor:
             outlet.channel.stop_until_log_read()
 
     async def _resume(self) -> None:
-        """Find out what each target partition holds behind the position."""
+        """Find out what each target partition holds after the position."""
         clean, self._clean = self._clean, False
         unknown = restart_outlets(self.outlets, self.position.identity, self._cut, clean=clean)
         ahead = [outlet for outlet in self.outlets if outlet.skip]

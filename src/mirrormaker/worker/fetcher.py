@@ -123,7 +123,7 @@ class Fetcher:
                 if cursor.flowing and cursor.fetch_round == fetch_round:
                     cursor.accept(fetched, aborted, frame)
             except Exception as error:
-                # Its next fetch begins behind these batches already: it must go back, and the other cursors must not.
+                # Its next fetch begins after these batches already: it must go back, and the other cursors must not.
                 cursor.interrupt(error)
             if time.monotonic() - started > _MAX_TURN:
                 await asyncio.sleep(0)
@@ -180,7 +180,7 @@ class Fetcher:
         return connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body]), requested, version
 
     def _deliveries(self, parts: list[fetch.FetchedPartition], requested: Requested) -> list[Delivery]:
-        """Return the batches of an answer by cursor, and move each cursor's next fetch behind them."""
+        """Return the batches of an answer by cursor, and move each cursor's next fetch after them."""
         deliveries: list[Delivery] = []
         for part in parts:
             cursor, fetch_round = requested.get((part.topic, part.partition), (None, -1))

@@ -195,7 +195,7 @@ class Intake:
 
 
 def _ends(part: Batches) -> Ints:
-    """Return the offset behind each batch."""
+    """Return the offset after each batch."""
     headers = part.headers
     ends: Ints = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"] + 1
     return ends

@@ -68,7 +68,7 @@ class SplitBatch(Exception):
 class RestartAt(IntEnum):
     """Where a partition goes on that needs a new producer identity. The driver gets the number in a stream's report."""
 
-    # At the position; records that the target holds behind it may be sent again.
+    # At the position; records that the target holds after it may be sent again.
     SAME_PLACE = 0
     # At the log start offset of a source topic that was deleted and created again.
     FROM_THE_START = 1

@@ -92,7 +92,7 @@ class Outlet:
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
-        """Start at `cut`, with nothing known of what the target holds behind it."""
+        """Start at `cut`, with nothing known of what the target holds after it."""
         self.cursor, self.place = cursor, cut.place
         self.topic, self.partition = cut.topic or cursor.topic, cut.partition
         self.target_id = bytes(16)
@@ -120,7 +120,7 @@ class Outlet:
         return self.unconfirmed
 
     def restart(self, identity: Identity, cut: Cut) -> None:
-        """Begin again at the cut, with nothing known of what the target holds behind it."""
+        """Begin again at the cut, with nothing known of what the target holds after it."""
         self.channel = Channel(identity, cut)
         self.skip, self.last_skipped = 0, None
 
@@ -134,7 +134,7 @@ class Outlet:
         return self.is_certain and self.channel.sequence == cut.sequence
 
     def closing_cut(self, cut: Cut) -> Cut:
-        """Return a position's cut, together with all records behind it that the target certainly holds."""
+        """Return a position's cut, together with all records after it that the target certainly holds."""
         if not self.is_certain:
             return cut
         ahead = cut.ahead + (self.channel.sequence - cut.sequence) % SEQUENCES

@@ -55,7 +55,7 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
 
 
 def _batch_ends(size: Ints, limit: int, codec: int) -> list[int]:
-    """Return the index behind the last record of each batch."""
+    """Return the index after the last record of each batch."""
     if not len(size):
         return []
     limit -= HEADER.size

@@ -1,4 +1,4 @@
-"""Resuming: the target's own log says how many records behind a position it holds already."""
+"""Resuming: the target's own log says how many records after a position it holds already."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _REPEAT_TIMEOUT_MS = 1000  # how long the broker may hold that request
 def restart_outlets(
     outlets: Sequence[Outlet], identity: Identity, cut_of: Callable[[Outlet], Cut], *, clean: bool
 ) -> list[Outlet]:
-    """Set each outlet to its cut; return those whose log must be read, because the target may hold records behind it.
+    """Set each outlet to its cut; return those whose log must be read, because the target may hold records after it.
 
-    `clean`: the target certainly holds nothing behind the cuts.
+    `clean`: the target certainly holds nothing after the cuts.
     """
     unknown: list[Outlet] = []
     for outlet in outlets:
@@ -58,7 +58,7 @@ async def scan_outlets(
     """Set what each outlet has to skip, from the logs of the target partitions.
 
     `unknown` are outlets whose log must be read from their cut on. `ahead` are outlets whose cut says that the target
-    holds records from behind the position; the last one of them is read, so that it can be compared with the source's.
+    holds records from after the position; the last one of them is read, so that it can be compared with the source's.
     """
     slots = asyncio.Semaphore(_PARALLEL_SCANS)
 

@@ -35,6 +35,7 @@ from mirrormaker.errors import (
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.counters import cpu_seconds, memory_bytes
 from mirrormaker.worker.cursor import Cursor
@@ -61,9 +62,9 @@ class Stream:
         self.source = Cluster(work.source)
         self.target = Cluster(work.target, self.has_lease)
         self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
-        self.cursors: dict[tuple[str, int], Cursor] = {}
+        self.cursors: dict[TopicPartition, Cursor] = {}
         # Partitions to take as soon as the cursor that has them now has ended.
-        self._next: dict[tuple[str, int], Take] = {}
+        self._next: dict[TopicPartition, Take] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self.metadata = StreamMetadata(
@@ -83,7 +84,7 @@ class Stream:
         self._sent_at: dict[int, float] = {}  # by report number
         self._parent = os.getppid()
         self._ended: list[Ended] = []
-        self._never_taken: list[tuple[str, int]] = []
+        self._never_taken: list[TopicPartition] = []
         self._reports = 0
         self._cpu_before = cpu_seconds()  # Spark may have used this process for another task before
         self._was_told_to_stop = False
@@ -157,7 +158,7 @@ class Stream:
         self._lease_from = self._sent_at.pop(number, self._lease_from)
         self._sent_at = {other: when for other, when in self._sent_at.items() if other > number}
 
-    def _release(self, key: tuple[str, int]) -> None:
+    def _release(self, key: TopicPartition) -> None:
         cursor = self.cursors.get(key)
         waiting = self._next.pop(key, None)
         if cursor is not None:

@@ -22,10 +22,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 from mirrormaker.zookeeper.registrations import Registration, registration
-
-Key = tuple[str, int]  # topic and partition
 
 _PORT = 2181
 _TIMEOUT = 6.0  # seconds for a connection or a response: the old consumer's default for a ZooKeeper session
@@ -131,11 +130,11 @@ class ZooKeeper:
         """Return the topics of which the group has owned or committed something."""
         return {topic for part in ("owners", "offsets") for topic in self._children(f"/consumers/{group}/{part}")}
 
-    def owners(self, group: str) -> dict[Key, str]:
+    def owners(self, group: str) -> dict[TopicPartition, str]:
         """Return which consumer thread has which partition at the moment."""
         return self._read_by_partition(f"/consumers/{group}/owners")
 
-    def offsets(self, group: str) -> dict[Key, int]:
+    def offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the group's committed offsets."""
         texts = self._read_by_partition(f"/consumers/{group}/offsets")
         for (topic, partition), text in texts.items():
@@ -143,7 +142,7 @@ class ZooKeeper:
                 raise self._malformed(f"/consumers/{group}/offsets/{topic}/{partition}", text)
         return {key: int(text) for key, text in texts.items()}
 
-    def current_offsets(self, group: str) -> dict[Key, int]:
+    def current_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the group's committed offsets, without those that are older than their topic.
 
         They were committed for a deleted topic of the same name.
@@ -162,7 +161,7 @@ class ZooKeeper:
             if (topic := topics[key[0]]) is None or (commit := commits[key]) is None or commit.mtime >= topic.ctime
         }
 
-    def commit_offsets(self, group: str, offsets: Mapping[Key, int]) -> None:
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets where the consumers of Kafka 0.8 read them."""
         writes = {
             f"/consumers/{_checked_name(group)}/offsets/{_checked_name(topic)}/{partition}": b"%d" % offset
@@ -179,7 +178,7 @@ class ZooKeeper:
 
     # -- znodes
 
-    def _read_by_partition(self, parent: str) -> dict[Key, str]:
+    def _read_by_partition(self, parent: str) -> dict[TopicPartition, str]:
         """Return the texts of the znodes `parent`/topic/partition."""
         requests = {topic: self._client.get_children_async(f"{parent}/{topic}") for topic in self._children(parent)}
         keys = {

@@ -10,11 +10,11 @@ from typing import TypeVar
 from mirrormaker.errors import ClusterError
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.wire.client.cluster import Endpoint
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.zookeeper.ensemble import ZooKeeper
 from mirrormaker.zookeeper.registrations import broker_addresses
 
-Key = tuple[str, int]  # topic and partition
 T = TypeVar("T")
 
 
@@ -30,7 +30,7 @@ async def endpoint_of(settings: SourceSettings | TargetSettings) -> Endpoint:
 class OldGroup:
     """A consumer group of Kafka 0.8, which kept its state in ZooKeeper."""
 
-    offsets: Mapping[Key, int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     owners: Collection[str] = ()  # consumers that run at the moment
 
 
@@ -64,7 +64,7 @@ class ZooKeeperLookup:
         """Return the topics' own settings, without the brokers' defaults."""
         return await self._ask(lambda zookeeper: {name: zookeeper.topic_settings(name) for name in names})
 
-    async def write(self, group: str, offsets: Mapping[Key, int]) -> None:
+    async def write(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets where the consumers of Kafka 0.8 read them."""
         await self._ask(lambda zookeeper: zookeeper.commit_offsets(group, offsets))
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.model.assignor import Key, Member, assign, decode_user_data, encode_user_data
+from mirrormaker.model.assignor import Member, assign, decode_user_data, encode_user_data
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 NAMES = ["audit", "orders", "payments", "refunds"]
 Group = dict[str, Member]
@@ -37,7 +38,7 @@ def settled(members: Group, counts: dict[str, int], generation: int = 0) -> Grou
     raise AssertionError("the group does not come to rest")
 
 
-def everything(counts: dict[str, int]) -> set[Key]:
+def everything(counts: dict[str, int]) -> set[TopicPartition]:
     return {(topic, partition) for topic, count in counts.items() for partition in range(count)}
 
 

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.model.placement import moves, place
-
-Key = tuple[str, int]
+from mirrormaker.wire.protocol.codec import TopicPartition
 
 keys = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
 loads = st.dictionaries(keys, st.integers(0, 1000).map(float), max_size=20)
 streams = st.integers(1, 5)
 
 
-def totals(plan: dict[Key, int], count: int, loads: dict[Key, float]) -> list[float]:
+def totals(plan: dict[TopicPartition, int], count: int, loads: dict[TopicPartition, float]) -> list[float]:
     return [sum(loads.get(key, 0.0) for key, stream in plan.items() if stream == s) for s in range(count)]
 
 
@@ -22,7 +21,9 @@ def totals(plan: dict[Key, int], count: int, loads: dict[Key, float]) -> list[fl
 
 
 @given(st.sets(keys), streams, loads)
-def test_every_partition_has_one_stream(partitions: set[Key], count: int, loads: dict[Key, float]) -> None:
+def test_every_partition_has_one_stream(
+    partitions: set[TopicPartition], count: int, loads: dict[TopicPartition, float]
+) -> None:
     plan = place(partitions, range(count), loads, {})
     assert set(plan) == partitions
     assert all(0 <= stream < count for stream in plan.values())
@@ -30,7 +31,11 @@ def test_every_partition_has_one_stream(partitions: set[Key], count: int, loads:
 
 @given(st.data(), st.sets(keys), st.sets(keys), streams, loads)
 def test_what_has_a_stream_stays_there(
-    data: st.DataObject, old: set[Key], new: set[Key], count: int, loads: dict[Key, float]
+    data: st.DataObject,
+    old: set[TopicPartition],
+    new: set[TopicPartition],
+    count: int,
+    loads: dict[TopicPartition, float],
 ) -> None:
     now = {key: data.draw(st.integers(0, count - 1)) for key in old}
     plan = place(old | new, range(count), loads, now)
@@ -39,7 +44,7 @@ def test_what_has_a_stream_stays_there(
 
 
 @given(st.sets(keys), streams)
-def test_without_loads_the_numbers_are_even(partitions: set[Key], count: int) -> None:
+def test_without_loads_the_numbers_are_even(partitions: set[TopicPartition], count: int) -> None:
     plan = place(partitions, range(count), {}, {})
     numbers = [list(plan.values()).count(s) for s in range(count)]
     assert max(numbers) - min(numbers) <= 1
@@ -47,7 +52,7 @@ def test_without_loads_the_numbers_are_even(partitions: set[Key], count: int) ->
 
 @given(st.sets(keys, min_size=1), streams, loads)
 def test_no_stream_gets_more_than_its_share_and_one_partition(
-    partitions: set[Key], count: int, loads: dict[Key, float]
+    partitions: set[TopicPartition], count: int, loads: dict[TopicPartition, float]
 ) -> None:
     """The heaviest first, each to whoever has least: nobody ends above the mean by more than one partition's load."""
     plan = place(partitions, range(count), loads, {})
@@ -69,14 +74,16 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[dict[Key, int], int, dict[Key, float]]:
+def plans(draw: st.DrawFn) -> tuple[dict[TopicPartition, int], int, dict[TopicPartition, float]]:
     count = draw(streams)
     plan = {key: draw(st.integers(0, count - 1)) for key in draw(st.sets(keys))}
     return plan, count, {key: float(draw(st.integers(0, 1000))) for key in plan}
 
 
 @given(plans())
-def test_a_move_narrows_the_gap_between_the_two_streams(given: tuple[dict[Key, int], int, dict[Key, float]]) -> None:
+def test_a_move_narrows_the_gap_between_the_two_streams(
+    given: tuple[dict[TopicPartition, int], int, dict[TopicPartition, float]],
+) -> None:
     plan, count, loads = given
     before = totals(plan, count, loads)
     for key, stream in moves(plan, range(count), loads).items():
@@ -90,7 +97,7 @@ def test_a_move_narrows_the_gap_between_the_two_streams(given: tuple[dict[Key, i
 
 
 @given(plans())
-def test_moving_comes_to_an_end(given: tuple[dict[Key, int], int, dict[Key, float]]) -> None:
+def test_moving_comes_to_an_end(given: tuple[dict[TopicPartition, int], int, dict[TopicPartition, float]]) -> None:
     plan, count, loads = given
     for _ in range(1000):
         step = moves(plan, range(count), loads)

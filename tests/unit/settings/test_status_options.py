@@ -12,7 +12,7 @@ from rich.console import Console
 from mirrormaker.cli import call
 from mirrormaker.console.display import Display, Totals
 from mirrormaker.errors import SettingError
-from mirrormaker.events.partition_events import RangeLost
+from mirrormaker.events.partition_events import LostRange, RangeLost
 from mirrormaker.events.process_events import StreamBack
 from mirrormaker.settings.status_options import status_settings
 
@@ -75,12 +75,15 @@ def test_json_lines_hold_what_the_text_says_and_its_figures(capsys: pytest.Captu
     totals = Totals(records=10, bytes=1000, lag=5, partitions=1, flowing=1, waiting=0, stopped=0)
     display = Display(0.0, lambda: totals, as_json=True)
     display.show("source     here")
-    display.report(RangeLost("orders-3: source offsets 1 to 2 were gone"))
+    display.report(RangeLost(LostRange("orders", 3, 1, 2, 2, is_exact=True)))
     display.tick()
     display.complain("it failed")
     start, lost, progress, error = map(json.loads, capsys.readouterr().err.splitlines())
     assert (start["kind"], start["text"]) == ("start", "source     here")
-    assert (lost["kind"], lost["text"]) == ("lost", "LOST orders-3: source offsets 1 to 2 were gone")
+    assert (lost["kind"], lost["text"]) == (
+        "lost",
+        "LOST orders-3: source offsets 1 to 2 were gone before they were mirrored: 2 records",
+    )
     assert lost["time"].endswith("Z")
     assert (progress["kind"], progress["lag"], progress["records"]) == ("progress", 5, 10)
     assert (error["kind"], error["text"]) == ("error", "it failed")

@@ -17,10 +17,9 @@ from mirrormaker.kafka_errors import (
     UNSTABLE_OFFSET_COMMIT,
 )
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import ApiMessage, FindCoordinatorRequest, OffsetFetchRequest
 from mirrormaker.wire.transport.connection import Connection
-
-Key = tuple[str, int]
 
 # The coordinator is on another broker, or will be ready in a moment.
 MOVING = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
@@ -82,7 +81,7 @@ class GroupCoordinator:
         """Return True if the coordinator can list everything that the group has committed (Kafka 0.10.2 and later)."""
         return (await self.connection()).best_version(OffsetFetchRequest) >= _ALL_PARTITIONS
 
-    async def committed(self, chosen: Callable[[], Iterable[Key]]) -> dict[Key, tuple[int, str]]:
+    async def committed(self, chosen: Callable[[], Iterable[TopicPartition]]) -> dict[TopicPartition, tuple[int, str]]:
         """Return everything that the group has committed: offset and metadata of each partition.
 
         Wait while the coordinator moves or a transaction holds an offset. `chosen` names the partitions to ask for
@@ -104,7 +103,7 @@ class GroupCoordinator:
 
     async def fetch_offsets(
         self, partitions: Mapping[str, Sequence[int]] | None, *, stable: bool
-    ) -> tuple[int, dict[Key, CommittedOffset]]:
+    ) -> tuple[int, dict[TopicPartition, CommittedOffset]]:
         """Return the answer's own error code, and the group's committed offsets with theirs.
 
         `partitions` None asks for all. `stable` leaves out offsets that an open transaction holds (error 88).
@@ -122,7 +121,7 @@ class GroupCoordinator:
         }
 
 
-def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
+def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Group partitions by topic, in order."""
     found: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(keys):

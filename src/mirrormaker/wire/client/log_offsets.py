@@ -10,9 +10,8 @@ from typing import Any
 from mirrormaker.errors import OUTAGE, BrokerError, Unanswered
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
-
-Key = tuple[str, int]
 
 # Timestamps with a special meaning; any other one asks for the first record at or after that time.
 LATEST, EARLIEST = -1, -2
@@ -23,14 +22,14 @@ _ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
 
 async def list_offsets(
     cluster: Cluster,
-    partitions: Iterable[tuple[str, int]],
+    partitions: Iterable[TopicPartition],
     when: int,
     *,
     read_committed: bool = False,
     replica: int = -1,
-) -> dict[tuple[str, int], int | Exception]:
+) -> dict[TopicPartition, int | Exception]:
     """Return the offset of each partition at the timestamp `when`, or the error of its leader."""
-    found: dict[tuple[str, int], int | Exception] = {}
+    found: dict[TopicPartition, int | Exception] = {}
     by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic, partition in partitions:
         leader = cluster.leader(topic, partition)
@@ -72,13 +71,13 @@ def _offset(answer: Any) -> int:
 
 
 async def wait_for_offsets(
-    cluster: Cluster, keys: Iterable[Key], when: int, read_committed: bool = False
-) -> dict[Key, int]:
+    cluster: Cluster, keys: Iterable[TopicPartition], when: int, read_committed: bool = False
+) -> dict[TopicPartition, int]:
     """Return the offset of each partition at the timestamp `when`; ask again while leaders move.
 
     Raise Unanswered after 50 attempts, that is after 10 s at least.
     """
-    wanted, found = set(keys), dict[Key, int]()
+    wanted, found = set(keys), dict[TopicPartition, int]()
     last: Exception | None = None
     for _ in range(_ATTEMPTS):
         if not wanted:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from mirrormaker.errors import BadFrame, BadVarint
 
+# The name of a topic and the number of one of its partitions.
+TopicPartition = tuple[str, int]
+
 MAX_VARINT_32, MAX_VARINT_64 = 5, 10  # bytes of the longest varint for a number of that many bits
 
 
