@@ -146,6 +146,12 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         ("source",),
         [(source.name, int(source.is_ready)) for source in sources],
     )
+    yield _gauges(
+        "topics_left_out",
+        "Chosen topics that cannot be mirrored at the moment: the log and the status page say why",
+        ("source",),
+        [(source.name, len(source.topics_left_out)) for source in sources],
+    )
     yield _counters(
         "dropped_records",
         "Records that could not be delivered and are listed in the undelivered file instead (numDroppedMessages)",
@@ -163,6 +169,12 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         "Rebalances of the consumer group that this process took part in",
         ("source",),
         [(source.name, source.counts.rebalances) for source in sources],
+    )
+    yield _gauges(
+        "loop_blocked_seconds_max",
+        "The longest time for which the driver's event loop stood still in the last minute; leases and heartbeats wait for it",
+        (),
+        [(snapshot.loop_blocked,)],
     )
     states: dict[tuple[str, str], int] = {
         (source.name, state): 0 for source in sources for state in (FLOWING, WAITING, STOPPED)
