@@ -206,7 +206,7 @@ class Status:
 
 
 def _together(everything: list[Counted]) -> list[int]:
-    return [sum(counted.late[at] for counted in everything) for at in range(CLASSES)]
+    return [sum(counted.latency_counts[at] for counted in everything) for at in range(CLASSES)]
 
 
 def _lately(everything: list[Counted]) -> tuple[float, ...] | None:

@@ -100,8 +100,8 @@ class Metrics:
             _PLACE,
             sums(lambda figures: figures.bytes),
         )
-        lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.as_is)]
-        lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.unpacked)]
+        lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.batches_forwarded)]
+        lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.batches_repacked)]
         yield _counters(
             "batches",
             "Batches that the target has acknowledged: forwarded unchanged (lane batches), or packed again (lane records)",
@@ -249,7 +249,7 @@ def _gauges(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> M
 
 def _histogram(partitions: list[Figures]) -> tuple[list[tuple[str, float]], float]:
     """Return the buckets of all these partitions together, each including all smaller ones, and the sum in seconds."""
-    counts = (sum(figures.late[index] for figures in partitions) for index in range(CLASSES))
+    counts = (sum(figures.latency_counts[index] for figures in partitions) for index in range(CLASSES))
     cumulative = list(accumulate(counts))
     buckets = [(bound, float(cumulative[index])) for index, bound in _BUCKETS]
-    return [*buckets, ("+Inf", cumulative[-1])], sum(figures.late_ms for figures in partitions) / 1000
+    return [*buckets, ("+Inf", cumulative[-1])], sum(figures.latency_ms for figures in partitions) / 1000
