@@ -79,6 +79,7 @@ class MirrorDriver:
         self._stopping = asyncio.Event()
         self._status: StatusServer | None = None
         self._loop_watch = LoopWatch()
+        self._totals: tuple[list[tuple[Flow, int]], Totals] | None = None
         streams = options.num_streams * len(sources)
         self._engine: Engine | ExistingSession
         if spark is not None:
@@ -277,8 +278,11 @@ class MirrorDriver:
         )
 
     def totals(self) -> Totals:
-        """Return the mirror's totals, for the progress display."""
-        return add_up(self.flows, self._earlier.values())
+        """Return the mirror's totals, for the progress display; they are added up again only if something has changed."""
+        changes = [(flow, flow.scheduler.changes) for flow in self.flows]
+        if self._totals is None or self._totals[0] != changes:
+            self._totals = changes, add_up(self.flows, self._earlier.values())
+        return self._totals[1]
 
     def _conclude(self, failure: BaseException | None) -> int:
         """Report the last lines; return the exit code."""

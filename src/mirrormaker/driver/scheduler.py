@@ -177,6 +177,7 @@ class Scheduler:
             self.owned[key].weigh(seconds)
             if not self.owned[key].load:
                 del self._busy[key]
+        self.changes += bool(self._busy)
         loads = {key: self.owned[key].load for key in self._busy}
         placed = {
             key: o.stream for key in self._busy if (o := self.owned[key]).stream is not None and not o.stop_reason
