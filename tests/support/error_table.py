@@ -103,7 +103,7 @@ def _grow(stage: Stage, topics: Sequence[str]) -> None:
 def _delete_unread(stage: Stage, topics: Sequence[str]) -> None:
     """Let the source lose records that are not mirrored yet."""
     held = stage.source_proxy.refuse("Fetch", dict.fromkeys(topics, LEADER_NOT_AVAILABLE))
-    _wait_for_hits(held.hits, topics)
+    _wait_for_hits(stage, held.hits, topics)
     before = {topic: stage.watch.ends(topic)[0] for topic in topics}
     wait_until("unread records", lambda: all(stage.watch.ends(t)[0] > before[t] + 3 for t in topics))
     stage.load.pause()
@@ -119,14 +119,14 @@ def _delete_unconfirmed(stage: Stage, topics: Sequence[str]) -> None:
     """Delete a batch on the target before the stream knows whether it was appended."""
     held = stage.target_proxy.refuse("ListOffsets", dict.fromkeys(topics, LEADER_NOT_AVAILABLE))
     stage.target_proxy.refuse("Produce", dict.fromkeys(topics, NETWORK_EXCEPTION), times=1)
-    _wait_for_hits(held.hits, topics)
+    _wait_for_hits(stage, held.hits, topics)
     stage.delete_records(stage.target, topics)
     stage.target_proxy.allow(held)
 
 
-def _wait_for_hits(hits: Mapping[str, int], topics: Iterable[str]) -> bool:
+def _wait_for_hits(stage: Stage, hits: Mapping[str, int], topics: Iterable[str]) -> bool:
     try:
-        wait_until("every topic is asked for", lambda: all(hits.get(topic) for topic in topics), _REACHED)
+        wait_until("every topic is asked for", lambda: all(hits.get(t) for t in topics), _REACHED * stage.slack)
     except NotInTime:
         return False
     return True
@@ -271,7 +271,7 @@ class Table:
             stage.begin_act(CALM + self._at_once)
             self._needs_new_act = False
         stage.load.resume()
-        stage.wait_until_flowing(_RECOVERED_WHOLE)
+        stage.wait_until_flowing(_RECOVERED_WHOLE * stage.slack)
         calm, pool = stage.topics[:CALM], stage.topics[CALM : CALM + len(codes)]
         newcomer = stage.new_names(1) if row.new and not row.whole else []
         topics = stage.new_names(len(codes)) if row.new else pool
@@ -328,7 +328,7 @@ class _Attempt:
         codes = {WHOLE: cell.code for cell in cells.values()} if row.whole else {t: c.code for t, c in cells.items()}
         refusal = stage.proxy(row.side).refuse(row.request, codes)
         row.trigger(stage, [*cells, *self._newcomer])
-        reached = _wait_for_hits(refusal.hits, codes)
+        reached = _wait_for_hits(stage, refusal.hits, codes)
         for topic, cell in cells.items():
             cell.reached = reached or bool(refusal.hits[WHOLE if row.whole else topic])
         if self._newcomer:
@@ -346,7 +346,7 @@ class _Attempt:
 
     def _await_newcomer(self) -> None:
         try:
-            self._stage.wait_until_flowing(_NEW_FLOWS, self._newcomer)
+            self._stage.wait_until_flowing(_NEW_FLOWS * self._stage.slack, self._newcomer)
         except NotInTime as error:
             self.common.append(f"another new topic does not flow meanwhile: {error}")
 
@@ -362,14 +362,14 @@ class _Attempt:
         if not codes & set(self._row.ends):
             return False
         try:
-            wait_until("the end", lambda: self._mirror.has_ended, _RECOVERED_WHOLE)
+            wait_until("the end", lambda: self._mirror.has_ended, _RECOVERED_WHOLE * self._stage.slack)
         except NotInTime:
             self.common.append("the process does not end")
         return True
 
     def _await_recovery(self, ended: float) -> None:
         stage = self._stage
-        limit = _RECOVERED_WHOLE if self._row.whole else _RECOVERED
+        limit = (_RECOVERED_WHOLE if self._row.whole else _RECOVERED) * stage.slack
 
         def is_over() -> bool:
             stage.check_mirror()
@@ -399,7 +399,7 @@ class _Attempt:
         pause = max(self._stage.watch.longest_pause(topic, began) for topic in self._calm)
         for cell in self._cells.values():
             cell.calm_pause = pause
-        if pause > _LIMIT and not self._row.whole and self._row.trigger is not _forget_members:
+        if pause > _LIMIT * self._stage.slack and not self._row.whole and self._row.trigger is not _forget_members:
             self.common.append(f"other topics stood still for {pause:.1f} s")
 
     def _check_records(self) -> None:
@@ -423,7 +423,7 @@ class _Attempt:
         for topic, cell in self._cells.items():
             pause = self._stage.watch.longest_pause(topic, began)
             is_named = topic in self._status.reasons or re.search(rf"\b{re.escape(topic)}\b", text)
-            if pause > _LIMIT and not is_named and not self._row.whole:
+            if pause > _LIMIT * self._stage.slack and not is_named and not self._row.whole:
                 cell.problems.append(f"stood still for {pause:.1f} s and is not named")
 
 

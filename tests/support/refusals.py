@@ -143,8 +143,7 @@ class Exchange:
         answer = messages.decode_response(kind, body, self.header.version)
         if not refuse(self._script, answer):
             return body
-        encoded: bytes = answer.encode(version=self.header.version)
-        return encoded
+        return _encoded(answer, self.header.version)
 
     def _withhold_rows(self, request: bytes, body: bytes) -> None:
         kind, response, attribute, refused_row = _ROWS_WRITTEN[self.name]
@@ -160,13 +159,12 @@ class Exchange:
         if not refused:
             return
         decoded.topics = kept
-        self.forwarded = request[: self.header.size] + decoded.encode(version=version) if kept else None
+        self.forwarded = request[: self.header.size] + _encoded(decoded, version) if kept else None
 
         def change(answered: bytes) -> bytes:
             answer: Any = messages.decode_response(kind, answered, version) if kept else response(**{attribute: []})
             setattr(answer, attribute, [*getattr(answer, attribute), *refused])
-            encoded: bytes = answer.encode(version=version)
-            return encoded
+            return _encoded(answer, version)
 
         self._change = change
 
@@ -227,6 +225,12 @@ class Exchange:
             return encoded[:6] + struct.pack(">i", session) + encoded[10:] if version >= 7 else encoded
 
         self._change = change
+
+
+def _encoded(message: Any, version: int) -> bytes:
+    message._header = None  # kafka-python's decoder does not set it, and its encoder asks for it
+    encoded: bytes = message.encode(version=version)
+    return encoded
 
 
 def _is_flexible(api_key: int, version: int) -> bool:
@@ -361,8 +365,7 @@ _ROWS_WRITTEN: dict[str, tuple[Any, Any, str, Callable[[Any, int], Any]]] = {
 
 def _whole(kind: Any, **fields: Any) -> Callable[[int, int], bytes]:
     def answer(version: int, code: int) -> bytes:
-        encoded: bytes = kind(throttle_time_ms=0, error_code=code, **fields).encode(version=version)
-        return encoded
+        return _encoded(kind(throttle_time_ms=0, error_code=code, **fields), version)
 
     return answer
 

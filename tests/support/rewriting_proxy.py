@@ -33,6 +33,7 @@ class RewritingProxy:
         self.script = Script()
         # Changes every answer, if there is one.
         self.damage: Damage | None = None
+        self.mistakes: list[str] = []  # requests or answers that the proxy could not handle
         self._links: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="rewriting-proxy", daemon=True)
@@ -102,6 +103,8 @@ class RewritingProxy:
             try:
                 with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                     await _Link(self, reader, writer).run(broker)
+            except Exception as error:  # a mistake of ours: whoever uses the proxy has to know
+                self.mistakes.append(repr(error))
             finally:
                 self._links.discard(task)
                 writer.transport.abort()

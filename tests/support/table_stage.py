@@ -29,8 +29,9 @@ _ASK_EVERY = 0.3  # seconds between two looks at the status page
 class Stage:
     """Everything that a cell of the table needs. Each act has a mirror, a group and topics of its own."""
 
-    def __init__(self, directory: Path, source: Cluster, target: Cluster) -> None:
-        self.directory, self.source, self.target = directory, source, target
+    def __init__(self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0) -> None:
+        """`slack` multiplies every limit: on a busy machine everything takes longer."""
+        self.directory, self.source, self.target, self.slack = directory, source, target, slack
         self.source_proxy, self.target_proxy = RewritingProxy(source.proxy_routes), RewritingProxy(target.proxy_routes)
         self.load, self.watch = TopicLoad(source.bootstrap), TopicWatch(source.bootstrap, target.bootstrap)
         self.mirror: MirrorProcess | None = None
@@ -52,8 +53,9 @@ class Stage:
         self.end_act()
         self.act = f"act{next(self._acts)}"
         self.create_on_source(f"{self.act}-t{number:03}" for number in range(topics))
+        self.load.resume()
         self.start_mirror()
-        self.wait_until_flowing(_START)
+        self.wait_until_flowing(_START * self.slack)
 
     def start_mirror(self) -> None:
         """Start the mirror of this act, or start it again."""
@@ -100,7 +102,7 @@ class Stage:
         new = list(names)
         with admin(self.source) as client:
             client.create_topics({name: {"num_partitions": 1, "replication_factor": 1} for name in new})
-        wait_until("the new topics", lambda: self.watched(new), 20)
+        wait_until("the new topics", lambda: self.watched(new), 20 * self.slack)
         self.load.add(new)
 
     def watched(self, new: Iterable[str]) -> bool:
@@ -149,7 +151,9 @@ class Stage:
         return [topic for topic in topics if not self.is_caught_up(topic)]
 
     def check_mirror(self) -> None:
-        """Raise an error if the mirror has ended."""
+        """Raise an error if the mirror has ended, or a proxy has made a mistake."""
+        mistakes = self.source_proxy.mistakes + self.target_proxy.mistakes
+        assert not mistakes, mistakes
         if self.mirror is not None and self.mirror.has_ended:
             raise NotInTime(f"the mirror ended with exit code {self.mirror.wait()}")
 
@@ -212,13 +216,13 @@ def admin(cluster: Cluster) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def table_stage(directory: Path) -> Iterator[Stage]:
+def table_stage(directory: Path, slack: float = 1.0) -> Iterator[Stage]:
     """Start both clusters, of one broker each, and everything around them."""
     settings = {"auto.create.topics.enable": "false"}
     with (
         Cluster(name="table-source", settings=settings, proxied=True) as source,
         Cluster(name="table-target", settings=settings, proxied=True) as target,
-        Stage(directory, source, target) as stage,
+        Stage(directory, source, target, slack) as stage,
     ):
         yield stage
 
