@@ -22,6 +22,7 @@ from faults import (
     cases_spark,
     java_comparison,
     report,
+    table,
 )
 from faults.case import Case, Result
 from faults.clusters import FaultClusters
@@ -46,6 +47,10 @@ def main() -> int:
             print(f"{case.name:24} {case.title}")
         return 0
     signal.signal(signal.SIGTERM, _interrupt)  # so that all processes are stopped
+    if args.table is not None:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        rows = [name for name in args.table.split(",") if name]
+        return 0 if table.run_table(console, rows, args.codes, args.minutes, args.slack) else 1
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
@@ -141,6 +146,26 @@ def _arguments() -> argparse.Namespace:
         type=names_from(mirrors),
         metavar="MIRROR,...",
         help=f"run only the comparison, with these mirrors: {', '.join(mirrors)}",
+    )
+    parser.add_argument(
+        "--table",
+        nargs="?",
+        const="",
+        metavar="REQUEST,...",
+        help="run the table of requests and error codes instead: all requests, or those whose names begin so",
+    )
+    parser.add_argument(
+        "--codes", type=table.parse_codes, default=(), metavar="N,...", help="try these error codes (default: all)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=240,
+        metavar="N",
+        help="begin no further cell of the table after so many minutes",
+    )
+    parser.add_argument(
+        "--slack", type=float, default=1.0, metavar="N", help="allow the table N times as long, on a busy machine"
     )
     parser.add_argument("--list", action="store_true", help="list the cases")
     return parser.parse_args()

@@ -331,7 +331,10 @@ _ROWS_READ: dict[str, tuple[Any, Callable[[Script, Any], bool]]] = {
         messages.OffsetForLeaderEpochRequest,
         _partitions("OffsetForLeaderEpoch", "topic", leader_epoch=-1, end_offset=-1),
     ),
-    "DescribeProducers": (messages.DescribeProducersRequest, _partitions("DescribeProducers", "name", active_producers=[])),
+    "DescribeProducers": (
+        messages.DescribeProducersRequest,
+        _partitions("DescribeProducers", "name", active_producers=[]),
+    ),
     "DescribeConfigs": (messages.DescribeConfigsRequest, _configs),
 }
 
@@ -350,9 +353,7 @@ def _refused_creation(row: Any, code: int) -> Any:
 
 
 def _refused_growth(row: Any, code: int) -> Any:
-    return CreatePartitionsResponse.CreatePartitionsTopicResult(
-        name=row.name, error_code=code, error_message="refused"
-    )
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=row.name, error_code=code, error_message="refused")
 
 
 # The request, its response, the response's list of rows, and a row with an error code for a row of the request.

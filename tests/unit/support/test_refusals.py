@@ -114,7 +114,13 @@ def test_the_answer_to_a_reading_request_carries_the_code_for_its_topic_alone(
 def test_metadata_teach_the_topic_ids_and_leave_out_the_partitions_of_a_refused_topic() -> None:
     topic = metadata.MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition(
-        error_code=0, partition_index=0, leader_id=1, leader_epoch=1, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
+        error_code=0,
+        partition_index=0,
+        leader_id=1,
+        leader_epoch=1,
+        replica_nodes=[1],
+        isr_nodes=[1],
+        offline_replicas=[],
     )
     topics = [
         topic(error_code=0, name=name, topic_id=IDS[name], is_internal=False, partitions=[partition],
@@ -171,23 +177,23 @@ def test_a_request_about_a_refused_topic_alone_does_not_reach_the_broker(name: s
 
 
 WHOLE_REQUESTS = {
-    "FindCoordinator": (messages.FindCoordinatorRequest(key="g", key_type=0), range(0, 4)),
+    "FindCoordinator": (messages.FindCoordinatorRequest(key="g", key_type=0), range(4)),
     "Heartbeat": (
-        messages.HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None), range(0, 5)
+        messages.HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None), range(5)
     ),
     "SyncGroup": (
         messages.SyncGroupRequest(
             group_id="g", generation_id=1, member_id="m", group_instance_id=None, protocol_type="consumer",
             protocol_name="range", assignments=[],
         ),
-        range(0, 6),
+        range(6),
     ),
-    "LeaveGroup": (messages.LeaveGroupRequest(group_id="g", member_id="m", members=[]), range(0, 6)),
+    "LeaveGroup": (messages.LeaveGroupRequest(group_id="g", member_id="m", members=[]), range(6)),
     "InitProducerId": (
         messages.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
         ),
-        range(0, 6),
+        range(6),
     ),
     "OffsetFetch": (messages.OffsetFetchRequest(group_id="g", topics=[], require_stable=False), range(2, 8)),
 }  # fmt: skip
