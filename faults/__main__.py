@@ -17,9 +17,13 @@ from faults import (
     cases_broker,
     cases_forgotten_state,
     cases_group,
+    cases_marathon,
     cases_mirror,
     cases_separate,
     cases_spark,
+    cases_state,
+    cases_topics,
+    cases_wire,
     java_comparison,
     report,
     table,
@@ -35,8 +39,16 @@ CASES = (
     *cases_broker.CASES,
     *cases_group.CASES,
     *cases_forgotten_state.CASES,
+    *cases_marathon.CASES,
 )
-ALL = (*CASES, *cases_separate.CASES)
+SEPARATE = (
+    *cases_separate.CASES,
+    *cases_topics.CASES,
+    *cases_state.CASES,
+    *cases_wire.CASES,
+    *cases_spark.SEPARATE,
+)
+ALL = (*CASES, *SEPARATE)
 
 
 def main() -> int:
@@ -57,7 +69,7 @@ def main() -> int:
     if args.java:
         cases = []
     results = _run_shared(console, cases, args) if cases or args.java else []
-    for separate in cases_separate.CASES:
+    for separate in SEPARATE:
         if separate.name in args.only and not args.quick and not args.java:
             console.print(f"{separate.name}: {separate.title}", highlight=False)
             results.append(run_separate_case(separate))
@@ -77,6 +89,8 @@ def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -
         console.print(f"{cases.index(case) + 1}/{len(cases)} {case.name}: {text}", highlight=False)
 
     def rounds(case: Case) -> int:
+        if case.on_request:
+            return int(args.kills)
         return 1 if case.once or args.quick else int(args.rounds or case.rounds)
 
     results: list[Result] = []
@@ -89,7 +103,7 @@ def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -
                 results.append(result)
                 if not args.quick:
                     report.store("case", result, RATE)
-        if not args.quick and not args.no_java and len(cases) in (0, len(CASES)):
+        if not args.quick and not args.no_java and len(cases) in (0, len(CASES) - len(cases_marathon.CASES)):
             for mirror in args.java or java_comparison.MIRRORS:
                 _compare(console, clusters, mirror, args.seed)
     return results
@@ -127,15 +141,23 @@ def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) 
 
 def _arguments() -> argparse.Namespace:
     names = tuple(case.name for case in ALL)
+    usual = tuple(case.name for case in ALL if not (isinstance(case, Case) and case.on_request))
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument(
-        "--only", type=names_from(names), default=names, metavar="CASE,...", help="run these cases (see --list)"
+        "--only", type=names_from(names), default=usual, metavar="CASE,...", help="run these cases (see --list)"
     )
     parser.add_argument(
         "--rounds",
         type=int,
         metavar="N",
         help="how often each fault happens (default: 10 for kills of mirrors, else 2)",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=cases_marathon.KILLS,
+        metavar="N",
+        help=f"how many kills the kill-marathon has (default: {cases_marathon.KILLS})",
     )
     parser.add_argument("--quick", action="store_true", help="run few cases with one round each, and write nothing")
     parser.add_argument("--seed", type=int, default=1, help="choose other moments and victims (default: 1)")

@@ -88,6 +88,10 @@ class TopicLoad(threading.Thread):
         self._stopping.set()
         self.join()
 
+    def stop_without_waiting(self) -> None:
+        """Stop soon, without waiting for acknowledgements."""
+        self._stopping.set()
+
 
 class TopicWatch(threading.Thread):
     """Follows the end offsets of many topics on both clusters; a topic counts as the sum of its partitions."""
