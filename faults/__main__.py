@@ -17,11 +17,16 @@ from faults import (
     cases_broker,
     cases_forgotten_state,
     cases_group,
+    cases_marathon,
     cases_mirror,
     cases_separate,
     cases_spark,
+    cases_state,
+    cases_topics,
+    cases_wire,
     java_comparison,
     report,
+    table,
 )
 from faults.case import Case, Result
 from faults.clusters import FaultClusters
@@ -34,8 +39,16 @@ CASES = (
     *cases_broker.CASES,
     *cases_group.CASES,
     *cases_forgotten_state.CASES,
+    *cases_marathon.CASES,
 )
-ALL = (*CASES, *cases_separate.CASES)
+SEPARATE = (
+    *cases_separate.CASES,
+    *cases_topics.CASES,
+    *cases_state.CASES,
+    *cases_wire.CASES,
+    *cases_spark.SEPARATE,
+)
+ALL = (*CASES, *SEPARATE)
 
 
 def main() -> int:
@@ -46,13 +59,17 @@ def main() -> int:
             print(f"{case.name:24} {case.title}")
         return 0
     signal.signal(signal.SIGTERM, _interrupt)  # so that all processes are stopped
+    if args.table is not None:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        rows = [name for name in args.table.split(",") if name]
+        return 0 if table.run_table(console, rows, args.codes, args.minutes, args.slack) else 1
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     if args.java:
         cases = []
     results = _run_shared(console, cases, args) if cases or args.java else []
-    for separate in cases_separate.CASES:
+    for separate in SEPARATE:
         if separate.name in args.only and not args.quick and not args.java:
             console.print(f"{separate.name}: {separate.title}", highlight=False)
             results.append(run_separate_case(separate))
@@ -72,6 +89,8 @@ def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -
         console.print(f"{cases.index(case) + 1}/{len(cases)} {case.name}: {text}", highlight=False)
 
     def rounds(case: Case) -> int:
+        if case.on_request:
+            return int(args.kills)
         return 1 if case.once or args.quick else int(args.rounds or case.rounds)
 
     results: list[Result] = []
@@ -84,7 +103,7 @@ def _run_shared(console: Console, cases: list[Case], args: argparse.Namespace) -
                 results.append(result)
                 if not args.quick:
                     report.store("case", result, RATE)
-        if not args.quick and not args.no_java and len(cases) in (0, len(CASES)):
+        if not args.quick and not args.no_java and len(cases) in (0, len(CASES) - len(cases_marathon.CASES)):
             for mirror in args.java or java_comparison.MIRRORS:
                 _compare(console, clusters, mirror, args.seed)
     return results
@@ -122,15 +141,23 @@ def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) 
 
 def _arguments() -> argparse.Namespace:
     names = tuple(case.name for case in ALL)
+    usual = tuple(case.name for case in ALL if not (isinstance(case, Case) and case.on_request))
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument(
-        "--only", type=names_from(names), default=names, metavar="CASE,...", help="run these cases (see --list)"
+        "--only", type=names_from(names), default=usual, metavar="CASE,...", help="run these cases (see --list)"
     )
     parser.add_argument(
         "--rounds",
         type=int,
         metavar="N",
         help="how often each fault happens (default: 10 for kills of mirrors, else 2)",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=cases_marathon.KILLS,
+        metavar="N",
+        help=f"how many kills the kill-marathon has (default: {cases_marathon.KILLS})",
     )
     parser.add_argument("--quick", action="store_true", help="run few cases with one round each, and write nothing")
     parser.add_argument("--seed", type=int, default=1, help="choose other moments and victims (default: 1)")
@@ -141,6 +168,26 @@ def _arguments() -> argparse.Namespace:
         type=names_from(mirrors),
         metavar="MIRROR,...",
         help=f"run only the comparison, with these mirrors: {', '.join(mirrors)}",
+    )
+    parser.add_argument(
+        "--table",
+        nargs="?",
+        const="",
+        metavar="REQUEST,...",
+        help="run the table of requests and error codes instead: all requests, or those whose names begin so",
+    )
+    parser.add_argument(
+        "--codes", type=table.parse_codes, default=(), metavar="N,...", help="try these error codes (default: all)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=240,
+        metavar="N",
+        help="begin no further cell of the table after so many minutes",
+    )
+    parser.add_argument(
+        "--slack", type=float, default=1.0, metavar="N", help="allow the table N times as long, on a busy machine"
     )
     parser.add_argument("--list", action="store_true", help="list the cases")
     return parser.parse_args()

@@ -25,6 +25,7 @@ class Case:
     quick: bool = False  # part of --quick
     expired: bool = False  # the target's brokers forget producer ids, and the records are two days old
     cluster: bool = False  # the streams run on a Spark cluster instead of in the driver's machine
+    on_request: bool = False  # runs only if it is named, because it takes an hour
     exact: bool = True  # if not, a Java MirrorMaker takes part: nothing may be lost, but records may be duplicated
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -62,6 +63,7 @@ class Scenario:
         self.load = Load(self.clusters.source.bootstrap, self.topic, self.rate, self.age)
         self.watch = OffsetWatch(self.clusters.source.bootstrap, self.target.bootstrap, self.topic)
         self._longest: dict[str, float] = {}
+        self._kills: Counter[str] = Counter()
 
     # -- mirrors
 
@@ -187,13 +189,19 @@ class Scenario:
         """Note a time. Of several notes with the same text, which has {} for the seconds, the longest time remains."""
         self._longest[text] = max(seconds, self._longest.get(text, 0.0))
 
+    def note_kill(self, what: str) -> None:
+        """Count a kill of this kind."""
+        self._kills[what] += 1
+
     def notes(self) -> list[str]:
         """Return the notes of the current case."""
-        return [text.format(f"{seconds:.1f}") for text, seconds in self._longest.items()]
+        kills = [f"{what}: {count} times" for what, count in sorted(self._kills.items())]
+        return [text.format(f"{seconds:.1f}") for text, seconds in self._longest.items()] + kills
 
     def clear_notes(self) -> None:
         """Forget pauses and notes before the next case."""
         self.pauses, self._longest = [], {}
+        self._kills.clear()
 
     def keep_logs(self, name: str) -> str:
         """Copy the logs of the mirrors, and return the path of the copy."""

@@ -67,10 +67,11 @@ class OffsetWatch(threading.Thread):
 
 def longest_pause(samples: list[Sample]) -> float:
     """Return the longest time for which a partition of the target stood still while the source had more records."""
-    return max(_longest_pause(samples, partition) for partition in range(PARTITIONS))
+    return max(longest_pause_of(samples, partition) for partition in range(PARTITIONS))
 
 
-def _longest_pause(samples: list[Sample], partition: int) -> float:
+def longest_pause_of(samples: list[Sample], partition: int) -> float:
+    """Return the longest time for which one partition of the target stood still while the source had more records."""
     longest = pause = 0.0
     reached = max((sample.target[partition] for sample in samples[:1]), default=UNKNOWN)
     for before, now in pairwise(samples):

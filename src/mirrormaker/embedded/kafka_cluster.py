@@ -19,6 +19,7 @@ from mirrormaker.errors import EmbeddedError
 
 NEWEST = "4.3.1"
 
+_ZOOKEEPER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LEADERS = 30.0  # seconds for every partition of a new topic to have a leader; a fraction of one is usual
 
 
@@ -117,6 +118,30 @@ class Cluster:
         self._directory = None
         atexit.unregister(self._stop_at_exit)
 
+    def restart_as(self, version: str) -> None:
+        """Stop all servers and start them again as another version, on the same data and ports.
+
+        Both versions must use ZooKeeper.
+        """
+        if not (uses_zookeeper(self.version) and uses_zookeeper(version)):
+            raise EmbeddedError(f"Kafka {self.version} on this data cannot be started again as {version}")
+        for server in [*self.brokers, *self._support]:
+            server.stop()
+        self.version = version
+        (zookeeper,) = self._support
+        file = self.directory / "zookeeper.properties"
+        # A younger ZooKeeper refuses data without a snapshot, and an older one may not have written any.
+        flags = ["-Xmx256m", *QUICK, "-Dzookeeper.snapshot.trust.empty=true"]
+        zookeeper.command = command(version, _ZOOKEEPER, str(file), jvm=flags)
+        for broker in self.brokers:
+            file = self.directory / f"broker-{broker.id}.properties"
+            broker.command = command(version, "kafka.Kafka", str(file), jvm=self._jvm)
+        for server in [zookeeper, *self.brokers]:
+            server.launch()
+        everyone = {broker.id for broker in self.brokers}
+        for broker in self.brokers:
+            broker.join(everyone)
+
     def __enter__(self) -> Cluster:
         return self.start()
 
@@ -156,7 +181,7 @@ class Cluster:
         port = free_port()
         self.zookeeper = f"127.0.0.1:{port}{self._chroot}"
         file = layout.write(self.directory / "zookeeper.properties", layout.zookeeper(self.directory, port))
-        self._support = [self._server("zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)]
+        self._support = [self._server("zookeeper", _ZOOKEEPER, file)]
         common = layout.broker(self.version, self._count)
         for number in range(1, self._count + 1):
             port = free_port()

@@ -26,7 +26,8 @@ class Server:
     ) -> None:
         self.name = name
         self.log = directory / f"{name.replace(' ', '-')}.log"
-        self._command = command
+        # Used by the next start.
+        self.command = command
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -45,7 +46,7 @@ class Server:
         with open(self.log, "ab") as log:
             self._log_start = log.tell()
             self._process = child_processes.spawn(
-                self._command, stdout=log, stderr=log, cwd=self.log.parent, env=self._environment
+                self.command, stdout=log, stderr=log, cwd=self.log.parent, env=self._environment
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:

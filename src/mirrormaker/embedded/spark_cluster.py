@@ -34,6 +34,7 @@ class SparkCluster:
         self.workers: list[Server] = []
         self._count, self._cores, self._memory = workers, cores, memory
         self._port = 0
+        self.page = 0  # the port of the master's web page
         self._server: Server | None = None
         self._directory: Path | None = None
         self._owner = os.getpid()
@@ -61,8 +62,8 @@ class SparkCluster:
             return self
         self._directory = child_processes.new_directory("spark")
         atexit.register(self._stop_at_exit)
-        self._port = free_port()
-        address = ("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port()))
+        self._port, self.page = free_port(), free_port()
+        address = ("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self.page))
         master = self._server = self._prepare("master", "master.Master", *address)
         self.workers = [self._worker(number) for number in range(1, self._count + 1)]
         try:

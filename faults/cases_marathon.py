@@ -1,0 +1,73 @@
+"""Many random kills in one long run: processes, workers, JVMs, executors and brokers of both sides."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from tests.support.mirror_process import MirrorProcess
+
+from faults import cases_broker, cases_mirror
+from faults.case import Case
+from faults.scenario import Scenario
+
+KILLS = 200
+
+
+def kill_something(scenario: Scenario) -> None:
+    """Kill something at random. The first mirror runs its streams on this machine, the second one on a Spark cluster."""
+    if len(scenario.mirrors) < 2:
+        scenario.master = scenario.clusters.spark.start().master
+        scenario.start_another()
+        scenario.wait_until_shared(2)
+    victim = scenario.generator.choice(_VICTIMS)
+    victim(scenario)
+    scenario.note_kill(victim.__name__.removeprefix("_").replace("_", " "))
+
+
+def _local(scenario: Scenario) -> MirrorProcess:
+    """Return the mirror whose streams run on this machine."""
+    return next(mirror for mirror in scenario.mirrors if "--spark.master" not in mirror.options)
+
+
+def _kill_a_process(scenario: Scenario) -> None:
+    cases_mirror.kill_a_process(scenario)
+
+
+def _kill_a_worker(scenario: Scenario) -> None:
+    workers = _local(scenario).python_workers()
+    assert workers, "the mirror has no Python worker"
+    with scenario.fault():
+        os.kill(scenario.generator.choice(workers), signal.SIGKILL)
+
+
+def _kill_a_jvm(scenario: Scenario) -> None:
+    cases_mirror.kill_the_jvm(scenario)
+
+
+def _kill_an_executor(scenario: Scenario) -> None:
+    executors = scenario.clusters.spark.executors()
+    with scenario.fault():
+        if executors:  # a new one may just be starting
+            os.kill(scenario.generator.choice(executors), signal.SIGKILL)
+
+
+def _kill_a_source_broker(scenario: Scenario) -> None:
+    cases_broker.kill_a_source_broker(scenario)
+
+
+def _kill_a_target_broker(scenario: Scenario) -> None:
+    cases_broker.kill_a_target_broker(scenario)
+
+
+_VICTIMS: tuple[Callable[[Scenario], None], ...] = (
+    _kill_a_process, _kill_a_worker, _kill_a_jvm, _kill_an_executor, _kill_a_source_broker, _kill_a_target_broker,
+)  # fmt: skip
+
+CASES = (
+    Case(
+        "kill-marathon", "processes, workers, JVMs, executors and brokers are killed at random", kill_something,
+        processes=1, rounds=KILLS, on_request=True,
+    ),
+)  # fmt: skip

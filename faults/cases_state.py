@@ -1,0 +1,204 @@
+"""Lost or changed state: the group's offsets expire, a broker is upgraded, the target's log is truncated."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from tests.support.topic_flow import count_topic
+from tests.support.waiting import wait_until
+from tests.support.wire_clients import wire_client
+
+from faults.case import Result, SeparateCase
+from faults.several_topics import GROUP, SeveralTopics, admin
+from mirrormaker.embedded import Broker, Cluster, metadata
+from mirrormaker.kafka_errors import REBALANCE_IN_PROGRESS
+from mirrormaker.wire.client.groups import GroupCoordinator
+
+_QUIET = {"auto.create.topics.enable": "false"}
+_STRAY = 15.0  # seconds for which the stray member stays
+_LIMIT = 60.0  # seconds for brokers to change roles
+_VICTIM = "victim"
+
+
+def expired_offsets(directory: Path, result: Result) -> None:
+    """Delete the group's offsets while the mirror is stopped: the target's log still says how far it had come."""
+    with (
+        Cluster(name="expired-source", settings=_QUIET) as source,
+        Cluster(name="expired-target", settings=_QUIET) as target,
+        SeveralTopics(result, directory, source, target) as several,
+    ):
+        several.start()
+        time.sleep(3)
+        if code := several.mirror.stop():
+            result.problems.append(f"exit code {code}")
+        with admin(source) as client:
+            client.delete_groups([GROUP])
+        several.start()
+        result.rounds = 1
+        several.finish()
+
+
+def stray_member(directory: Path, result: Result) -> None:
+    """Let a stranger join the group whose subscription cannot be read, while the mirror leads the group."""
+    with (
+        Cluster(name="stray-source", settings=_QUIET) as source,
+        Cluster(name="stray-target", settings=_QUIET) as target,
+        SeveralTopics(result, directory, source, target) as several,
+    ):
+        several.start()
+        for data in (b"", b"\xff\xff\xff", struct.pack(">hi", 1, 1 << 30) + b"x"):
+            with several.trouble(f"a member with the subscription {data[:6]!r}"):
+                stray = _Stray(source.bootstrap, data)
+                stray.start()
+                time.sleep(_STRAY)
+                stray.leave()
+                several.wait_until_flowing(several.calm, _LIMIT)
+        several.finish()
+
+
+class _Stray(threading.Thread):
+    """A member of the mirror's group with bytes of our choice as its subscription."""
+
+    def __init__(self, bootstrap: str, subscription: bytes) -> None:
+        super().__init__(daemon=True)
+        self._bootstrap, self._subscription = bootstrap, subscription
+        self._leaving = threading.Event()
+
+    def run(self) -> None:
+        """Join, and answer every rebalance until `leave`."""
+        asyncio.run(self._stay())
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self._leaving.set()
+        self.join()
+
+    async def _stay(self) -> None:
+        client = wire_client(self._bootstrap, "stray")
+        coordinator = GroupCoordinator(client, GROUP)
+        await client.refresh()
+        member = ""
+        try:
+            while not self._leaving.is_set():
+                joined = await coordinator.ask(self._join(member), newest=5, timeout=60)
+                if joined.member_id:
+                    member = joined.member_id
+                if joined.error_code:
+                    await asyncio.sleep(0.2)
+                    continue
+                sync = SyncGroupRequest(
+                    group_id=GROUP, generation_id=joined.generation_id, member_id=member, group_instance_id=None, assignments=[]
+                )  # fmt: skip
+                await coordinator.ask(sync, newest=3, timeout=60)
+                await self._beat(coordinator, member, joined.generation_id)
+            leave = LeaveGroupRequest(group_id=GROUP, member_id=member)
+            await coordinator.ask(leave, newest=2)
+        finally:
+            client.close()
+
+    async def _beat(self, coordinator: GroupCoordinator, member: str, generation: int) -> None:
+        """Send heartbeats until the group rebalances."""
+        while not self._leaving.is_set():
+            beat = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member, group_instance_id=None)
+            answer = await coordinator.ask(beat, newest=3)
+            if answer.error_code == REBALANCE_IN_PROGRESS:
+                return
+            await asyncio.sleep(0.3)
+
+    def _join(self, member: str) -> Any:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=self._subscription)
+        return JoinGroupRequest(
+            group_id=GROUP, session_timeout_ms=10_000, rebalance_timeout_ms=30_000, member_id=member,
+            group_instance_id=None, protocol_type="consumer", protocols=[protocol],
+        )  # fmt: skip
+
+
+def upgraded_source(directory: Path, result: Result) -> None:
+    """Upgrade the source from 2.0.1 to 3.9.2 on the same data: its topics get ids that the ledger does not know."""
+    with (
+        Cluster("2.0.1", name="upgraded-source", settings=_QUIET) as source,
+        Cluster(name="upgraded-target", settings=_QUIET) as target,
+        SeveralTopics(result, directory, source, target) as several,
+    ):
+        several.start()
+        source.restart_as("3.9.2")
+        result.rounds = 1
+        try:
+            took = several.wait_until_flowing(several.calm, _LIMIT)
+            result.notes.append(f"all topics flowed {took:.1f} s after the upgraded broker was up")
+        except AssertionError as error:
+            result.problems.append(f"a mirror that runs: {str(error).splitlines()[0]}")
+        if several.mirror.has_ended or (code := several.mirror.stop()):
+            result.problems.append(f"exit code {several.mirror.wait() if several.mirror.has_ended else code}")
+        try:
+            several.start()
+        except AssertionError as error:
+            result.problems.append(f"a mirror that starts afterwards: {str(error).splitlines()[0]}")
+        several.finish()
+
+
+def truncated_target(directory: Path, result: Result) -> None:
+    """Truncate one topic's log on the target, with acks=1: records that were acknowledged are gone."""
+    with (
+        Cluster(name="cut-source", settings=_QUIET) as source,
+        Cluster(brokers=3, name="cut-target", settings=_QUIET, heap="256m") as target,
+        SeveralTopics(result, directory, source, target, ("calm-0", "calm-1"), producer="acks=1\n") as several,
+    ):
+        first, second, third = target.brokers
+        config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        _create_at(target, _VICTIM, [first.id, second.id], config)
+        for topic in several.calm:
+            _create_at(target, topic, [third.id])
+        several.add([_VICTIM])
+        several.start([*several.calm, _VICTIM])
+        with several.trouble("the target's log is truncated"):
+            second.kill()
+            _wait_for_in_sync(target, third, [first.id])
+            several.wait_until_flowing([_VICTIM], _LIMIT)
+            first.kill()
+            second.start()
+            wait_until("the old replica leads", lambda: _state(third).leader == second.id, _LIMIT)
+            took = several.wait_until_flowing([_VICTIM], _LIMIT)
+            result.notes.append(f"the topic flowed {took:.1f} s after the old replica led")
+        first.start()
+        wait_until("both replicas are in sync", lambda: len(_state(third).in_sync) == 2, _LIMIT)
+        several.finish()
+        found = count_topic(source, target, _VICTIM)
+        result.notes.append(f"{found.lost} of {found.records} records are not on the target, {found.duplicated} twice")
+
+
+def _create_at(cluster: Cluster, topic: str, brokers: list[int], config: dict[str, str] | None = None) -> None:
+    with admin(cluster) as client:
+        client.create_topics({topic: {"assignments": {0: brokers}, "configs": config or {}}})
+    wait_until(f"{topic} has a leader", lambda: _topic(cluster.brokers[-1], topic) is not None, _LIMIT)
+
+
+def _topic(broker: Broker, topic: str) -> metadata.Partition | None:
+    known = metadata.ask(broker.port)
+    return known.topics[topic][0] if known is not None and topic in known.topics else None
+
+
+def _state(broker: Broker) -> metadata.Partition:
+    found = _topic(broker, _VICTIM)
+    assert found is not None, "the broker does not know the topic"
+    return found
+
+
+def _wait_for_in_sync(cluster: Cluster, broker: Broker, replicas: list[int]) -> None:
+    wait_until("only the leader is in sync", lambda: list(_state(broker).in_sync) == replicas, _LIMIT)
+
+
+CASES = (
+    SeparateCase("expired-offsets", "the group's offsets expire while the mirror is stopped", expired_offsets),
+    SeparateCase("stray-member", "a member joins the group whose subscription cannot be read", stray_member, limit=2),
+    SeparateCase("upgraded-source", "the source is upgraded from 2.0.1 to 3.9.2 on the same data", upgraded_source),
+    SeparateCase(
+        "truncated-target", "an unclean leader election truncates one topic of the target (acks=1)", truncated_target, limit=2
+    ),
+)  # fmt: skip

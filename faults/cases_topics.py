@@ -1,0 +1,256 @@
+"""Troubles of one topic of several: it cannot be created, written or read, its limits change, or it is created again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+from tests.support.reading import read
+from tests.support.secure_cluster import PASSWORD, PLAIN, password_login
+from tests.support.waiting import wait_until
+
+from faults.case import Result, SeparateCase
+from faults.several_topics import GROUP, SeveralTopics, delete_topic, set_topic
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.grants import AUTHORIZER, grant, revoke
+
+_QUIET = {"auto.create.topics.enable": "false"}
+_TROUBLE = 8.0  # seconds for which a trouble lasts: a stopped partition is tried once meanwhile
+_RETRIED = 45.0  # seconds until a topic flows again: a stopped partition is tried again after 5, 15 and 30 s
+_VICTIM = "victim"
+_PLAIN_LOGIN = f'{PLAIN} required user_alice="{PASSWORD}";'
+_LISTENER = {
+    "listener.name.words.sasl.enabled.mechanisms": "PLAIN", "listener.name.words.plain.sasl.jaas.config": _PLAIN_LOGIN,
+}  # fmt: skip
+_ALICE = "User:alice"
+
+
+def name_collision(directory: Path, result: Result) -> None:
+    """Have a topic on the target whose name differs only in a dot: the other one cannot be created.
+
+    First it is there before the mirror starts, then it appears while the mirror runs.
+    """
+    with (
+        Cluster(name="collision-source", settings=_QUIET) as source,
+        Cluster(name="collision-target", settings=_QUIET) as target,
+        SeveralTopics(result, directory, source, target) as several,
+    ):
+        target.create_topic("a_b")
+        several.add(["a.b"])
+        with several.trouble("a topic that cannot be created at the start"):
+            several.start()
+            time.sleep(_TROUBLE)
+        _repair(several, "a_b", "a.b")
+        target.create_topic("c_d")
+        with several.trouble("a topic that cannot be created later"):
+            printed = len(several.mirror.text)
+            several.add(["c.d"])
+            several.wait_for_line("c.d", printed)
+            several.add(["calm-late"])
+            several.wait_until_flowing(["calm-late"], 15)
+        _repair(several, "c_d", "c.d")
+        several.finish("a.b", "c.d", "calm-late")
+
+
+def _repair(several: SeveralTopics, obstacle: str, topic: str) -> None:
+    with several.trouble(f"{topic} can be created again"):
+        delete_topic(several.target, obstacle)
+        took = several.wait_until_flowing([topic], _RETRIED)
+        several.result.notes.append(f"{topic} flowed {took:.1f} s after the obstacle was gone")
+
+
+def rights(directory: Path, result: Result) -> None:
+    """Revoke and grant the rights of one topic on either side, and those of the group."""
+    settings = {**_QUIET, **AUTHORIZER, **_LISTENER}
+    words = {"WORDS": "SASL_PLAINTEXT"}
+    login = password_login("PLAIN")
+    with (
+        Cluster(name="rights-source", settings=settings, listeners=words) as source,
+        Cluster(name="rights-target", settings=settings, listeners=words) as target,
+        SeveralTopics(
+            result, directory, source, target, addresses=(source.address("WORDS"), target.address("WORDS")),
+            consumer=login, producer=login,
+        ) as several,
+    ):  # fmt: skip
+        for topic in (*several.calm, _VICTIM):
+            for operation in ("Read", "DescribeConfigs"):
+                grant(source, _ALICE, operation, "topic", topic)
+            for operation in ("Read", "Write", "Create"):
+                grant(target, _ALICE, operation, "topic", topic)
+        grant(source, _ALICE, "Read", "group", GROUP)
+        several.add([_VICTIM])
+        several.start([*several.calm, _VICTIM])
+        for side, cluster, operation in (("source", source, "Read"), ("target", target, "Write")):
+            with several.trouble(f"{operation} on a topic of the {side}"):
+                printed = len(several.mirror.text)
+                revoke(cluster, _ALICE, operation, "topic", _VICTIM)
+                several.wait_for_line(_VICTIM, printed)
+                time.sleep(_TROUBLE)
+                grant(cluster, _ALICE, operation, "topic", _VICTIM)
+                took = several.wait_until_flowing([_VICTIM], _RETRIED)
+                result.notes.append(f"{operation} on the {side}: the topic flowed {took:.1f} s after it was granted")
+        _revoke_group(several)
+        several.finish(_VICTIM)
+
+
+def _revoke_group(several: SeveralTopics) -> None:
+    """Without its group the mirror stands still; it must survive, and go on by itself."""
+    revoke(several.source, _ALICE, "Read", "group", GROUP)
+    time.sleep(_TROUBLE)
+    grant(several.source, _ALICE, "Read", "group", GROUP)
+    try:
+        took = several.wait_until_flowing([*several.calm, _VICTIM], _RETRIED)
+        several.result.notes.append(f"everything flowed {took:.1f} s after Read on the group was granted")
+    except AssertionError as error:
+        several.result.problems.append(f"Read on the group: {str(error).splitlines()[0]}")
+
+
+def size_limits(directory: Path, result: Result) -> None:
+    """Raise and lower max.message.bytes of one topic on both sides while records are as large as the source allows."""
+    options = ("--abort.on.send.failure", "false", "--undelivered.file", str(directory / "undelivered"))
+    with (
+        Cluster(name="sizes-source", settings=_QUIET) as source,
+        Cluster(name="sizes-target", settings=_QUIET) as target,
+        SeveralTopics(result, directory, source, target, ("calm-0", "calm-1"), *options) as several,
+    ):
+        source.create_topic(_VICTIM)
+        several.follow([_VICTIM])
+        _write_large(source, 500_000)
+        several.start([*several.calm])
+        wait_until("the first record", lambda: several.watch.ends(_VICTIM) == (1, 1), 20)
+        with several.trouble("both limits are raised"):
+            for cluster in (source, target):
+                set_topic(cluster, _VICTIM, max_message_bytes="5000000")
+            _write_large(source, 2_000_000)
+            wait_until("the larger record", lambda: several.watch.ends(_VICTIM) == (2, 2), _RETRIED)
+        with several.trouble("the target's limit is lowered"):
+            set_topic(target, _VICTIM, max_message_bytes="100000")
+            _write_large(source, 400_000)
+            _write_large(source, 1_000)
+            # The record of 400 KB is given up, and the one behind it arrives.
+            wait_until("the small record", lambda: several.watch.ends(_VICTIM) == (4, 3), _RETRIED)
+        with several.trouble("the source's limit is lowered, and the target's raised"):
+            set_topic(source, _VICTIM, max_message_bytes="1000000")
+            set_topic(target, _VICTIM, max_message_bytes="5000000")
+            _write_large(source, 900_000)
+            wait_until("the next large record", lambda: several.watch.ends(_VICTIM) == (5, 4), _RETRIED)
+        several.finish()
+        sizes = [len(row.value or b"") for row in read(target, _VICTIM)[0]]
+        if sizes != [500_000, 2_000_000, 1_000, 900_000]:
+            result.problems.append(f"the target has records of {sizes} bytes")
+
+
+def _write_large(cluster: Cluster, size: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=8 << 20, buffer_memory=32 << 20)
+    try:
+        producer.send(_VICTIM, bytes(size), b"large", partition=0).get(20)
+    finally:
+        producer.close()
+
+
+class _PlainWriter(threading.Thread):
+    """Writes numbered records to the victim, without sequence numbers, whatever happens to the topic."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self._producer = KafkaProducer(
+            bootstrap_servers=cluster.bootstrap, enable_idempotence=False, acks="all", metadata_max_age_ms=500,
+            delivery_timeout_ms=5000, request_timeout_ms=2000, max_block_ms=2000,
+        )  # fmt: skip
+        self._stopping, self.paused = threading.Event(), False
+        self.start()
+
+    def run(self) -> None:
+        """Write a record every 20 ms."""
+        number = 0
+        while not self._stopping.wait(0.02):
+            if not self.paused:
+                number += 1
+                try:
+                    self._producer.send(_VICTIM, b"%d" % number, b"key", partition=0)
+                except KafkaError:
+                    continue  # the topic is not there
+        self._producer.close(5)
+
+    def stop(self) -> None:
+        """Stop, and wait for the last acknowledgements."""
+        self._stopping.set()
+        self.join()
+
+
+def created_again(directory: Path, result: Result) -> None:
+    """Delete a topic and create it again: on either side, idle and under load, by name and by id."""
+    for version in ("2.0.1", "3.9.2", "4.3.1"):
+        where = directory / version
+        where.mkdir()
+        with (
+            Cluster(version, name="again-source", settings=_QUIET) as source,
+            Cluster(version, name="again-target", settings=_QUIET) as target,
+            SeveralTopics(result, where, source, target) as several,
+        ):
+            source.create_topic(_VICTIM)
+            several.follow([_VICTIM])
+            writer = _PlainWriter(source)
+            several.start([*several.calm, _VICTIM])
+            try:
+                for side in ("target", "source"):
+                    for load in ("idle", "under load"):
+                        with several.trouble(f"{version}: created again on the {side}, {load}"):
+                            _create_again(several, writer, side, load == "under load")
+            finally:
+                writer.stop()
+            several.finish()
+
+
+def _create_again(several: SeveralTopics, writer: _PlainWriter, side: str, under_load: bool) -> None:
+    """Create the topic again; the new logs of both sides must agree from the first record of the younger one on."""
+    writer.paused = not under_load
+    if not under_load:
+        time.sleep(1.5)  # longer than the interval of commits: the position is committed
+    cluster = several.source if side == "source" else several.target
+    before = len(read(several.target, _VICTIM)[0])
+    delete_topic(cluster, _VICTIM)
+    time.sleep(0.5 if under_load else 0.1)
+    if cluster is several.source or under_load:
+        # The mirror may be quicker on the target, and it alone creates the topic there if nothing is written.
+        with contextlib.suppress(TopicAlreadyExistsError):
+            cluster.create_topic(_VICTIM)
+    writer.paused = False
+    wait_until("the target's topic is back", lambda: several.watch.ends(_VICTIM)[1] > 0, _RETRIED)
+    time.sleep(2)
+    writer.paused = True
+    _wait_until_same_end(several)
+    source, target = ([row.value for row in read(cluster, _VICTIM)[0]] for cluster in (several.source, several.target))
+    if side == "source":
+        assert target[before:][-len(source) :] == source, "the new topic's records are not all on the target, in order"
+        assert len(target) <= before + len(source) + 200, f"{len(target)} records on the target, {before} before"
+    else:
+        assert target and target == source[-len(target) :], "the target's records are not the source's last ones"
+    writer.paused = False
+    several.wait_until_flowing([_VICTIM], _RETRIED)
+
+
+def _wait_until_same_end(several: SeveralTopics) -> None:
+    """Wait until the last record of both sides is the same."""
+
+    def same() -> bool:
+        several.check_mirror()
+        ends = [read(cluster, _VICTIM)[0][-1:] for cluster in (several.source, several.target)]
+        return bool(ends[0]) and [row.value for row in ends[0]] == [row.value for row in ends[1]]
+
+    wait_until("the last record is on the target", same, _RETRIED)
+
+
+CASES = (
+    SeparateCase(
+        "name-collision", "a topic cannot be created on the target, because another one has almost its name", name_collision,
+        limit=2,
+    ),
+    SeparateCase("rights", "the rights of one topic and of the group are revoked and granted", rights, limit=2),
+    SeparateCase("size-limits", "max.message.bytes of one topic is raised and lowered on both sides", size_limits, limit=2),
+    SeparateCase("created-again", "a topic is deleted and created again on either side", created_again, limit=2),
+)  # fmt: skip

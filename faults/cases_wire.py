@@ -1,0 +1,117 @@
+"""Bad connections: a thin line, and brokers that answer garbage."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from tests.support.raw_requests import RawConnection, produce_many, produce_request, record_batch
+from tests.support.rewriting_proxy import RewritingProxy, random_damage
+from tests.support.topics import EndOffsets, create_topic
+from tests.support.waiting import wait_until
+
+from faults.case import Result, SeparateCase
+from faults.proxy import Proxy
+from faults.several_topics import SeveralTopics
+from mirrormaker.embedded import Cluster
+
+_QUIET = {"auto.create.topics.enable": "false"}
+_THIN = 2_500_000  # bytes per second in each direction: 20 Mbit/s
+_PARTITIONS = 64
+_BACKLOG = 60 << 20  # bytes: 25 s at that rate
+_RECORD = 1000  # bytes
+_PER_BATCH = 256
+_STALLED = 40.0  # seconds without any progress after which the line counts as stuck
+_GARBAGE = 60.0  # seconds
+_DAMAGED = 0.05  # share of all answers
+_RECOVERED = 60.0  # seconds until everything flows again
+
+
+def thin_line(directory: Path, result: Result) -> None:
+    """Copy a backlog of 64 partitions over 20 Mbit/s: every partition must make progress."""
+    with (
+        Cluster(name="thin-source", settings=_QUIET, proxied=True) as source,
+        Cluster(name="thin-target", settings=_QUIET, proxied=True) as target,
+        Proxy(source.proxy_routes) as source_proxy,
+        Proxy(target.proxy_routes) as target_proxy,
+        SeveralTopics(
+            result, directory, source, target, ("calm-0",), addresses=(source_proxy.bootstrap, target_proxy.bootstrap)
+        ) as several,
+    ):
+        for cluster in (source, target):
+            create_topic(cluster, "wide", _PARTITIONS)
+        _fill(source)
+        for proxy in (source_proxy, target_proxy):
+            proxy.send(f"throttle {_THIN}")
+        began = time.monotonic()
+        several.start()
+        ends = EndOffsets(target, "wide", _PARTITIONS)
+        wanted = _BACKLOG // _RECORD
+        arrived, since = 0, time.monotonic()
+        while arrived < wanted:
+            time.sleep(0.5)
+            if (now := ends.records()) > arrived:
+                arrived, since = now, time.monotonic()
+            elif time.monotonic() - since > _STALLED:
+                result.problems.append(f"no progress for {_STALLED:g} s after {arrived} of {wanted} records")
+                break
+        took = time.monotonic() - began
+        result.rounds, result.records = 1, arrived
+        pause = several.watch.longest_pause("calm-0", began)
+        result.notes.append(f"{arrived * _RECORD / 1e6 / took:.1f} MB/s of {_THIN / 1e6:g}; {took:.0f} s")
+        result.notes.append(f"another topic stood still for at most {pause:.1f} s")
+        ends.close()
+        for proxy in (source_proxy, target_proxy):
+            proxy.send("throttle 0")
+        several.finish()
+
+
+def _fill(cluster: Cluster) -> None:
+    """Write the backlog, the same number of records to each partition."""
+    generator = random.Random(4)
+    per_partition = -(-_BACKLOG // (_RECORD * _PER_BATCH * _PARTITIONS))
+    values = [generator.randbytes(_RECORD - 12) for _ in range(_PER_BATCH)]
+    batch = record_batch(values)
+    requests = [
+        produce_request("wide", dict.fromkeys(range(start, start + 8), batch)) for start in range(0, _PARTITIONS, 8)
+    ]
+    connection = RawConnection(cluster.brokers[0].port)
+    for _ in produce_many([connection], requests, per_partition * len(requests), 2):
+        pass
+    connection.close()
+
+
+def garbage(directory: Path, result: Result) -> None:
+    """Damage some of the answers of one side after the other: garbage, cut-off ends, and single wrong bits."""
+    generator = random.Random(7)
+    with (
+        Cluster(name="garbage-source", settings=_QUIET, proxied=True) as source,
+        Cluster(name="garbage-target", settings=_QUIET, proxied=True) as target,
+        RewritingProxy(source.proxy_routes) as source_proxy,
+        RewritingProxy(target.proxy_routes) as target_proxy,
+        SeveralTopics(
+            result, directory, source, target, addresses=(source_proxy.bootstrap, target_proxy.bootstrap)
+        ) as several,
+    ):
+        several.start()
+        for side, proxy in (("source", source_proxy), ("target", target_proxy)):
+            result.rounds += 1
+            proxy.damage = random_damage(generator, _DAMAGED)
+            time.sleep(_GARBAGE / 2)
+            proxy.damage = None
+            try:
+                took = several.wait_until_flowing(several.calm, _RECOVERED)
+                result.notes.append(f"all topics flowed {took:.1f} s after the {side} answered properly again")
+            except AssertionError as error:
+                result.problems.append(f"the {side} answers garbage: {str(error).splitlines()[0]}")
+                if several.mirror.has_ended:
+                    several.start()
+        wait_until("the mirror runs", lambda: not several.mirror.has_ended, 1)
+        several.finish()
+
+
+CASES = (
+    SeparateCase("thin-line", "64 partitions are copied over a line of 20 Mbit/s", thin_line),
+    SeparateCase("garbage", "brokers answer garbage, cut-off and wrong bytes for a minute", garbage),
+)

@@ -1,0 +1,40 @@
+"""One trouble stays one trouble: each request of the mirror, times error codes of each kind, times one topic of several.
+
+`python -m faults --table` runs the whole table, with all of Kafka's error codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.error_rows import ROWS, Row, sample_codes
+from tests.support.error_table import Table
+from tests.support.table_stage import table_stage
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+
+AT_ONCE = 16  # more than the codes of any row
+# Each of these codes takes seconds of its own, because it concerns the whole source; `faults --table` tries all.
+WHOLE_CODES = 4
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    """One mirror for all rows."""
+    with table_stage(tmp_path_factory.mktemp("table")) as stage:
+        yield Table(stage, AT_ONCE)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_an_error_of_one_topic_stays_with_its_topic(table: Table, row: Row) -> None:
+    codes = sample_codes(row)
+    if row.whole:
+        # The special codes, and some of the others.
+        codes = (*row.special, *(code for code in codes if code not in row.special))[:WHOLE_CODES]
+    cells = table.run(row, codes)
+    assert [cell.code for cell in cells] == list(codes)
+    failed = [str(cell) for cell in cells if not cell.holds]
+    assert not failed, "\n".join(failed)
+    assert any(cell.reached for cell in cells), "the mirror sent no such request"

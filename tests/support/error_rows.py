@@ -1,0 +1,196 @@
+"""The rows of the error table: the requests that a mirror sends, and what makes it send each of them for a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirrormaker.kafka_errors import CODES as KNOWN_CODES
+from mirrormaker.kafka_errors import (
+    COORDINATOR_NOT_AVAILABLE,
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    LEADER_NOT_AVAILABLE,
+    MEMBER_ID_REQUIRED,
+    MESSAGE_TOO_LARGE,
+    NOT_CONTROLLER,
+    NOT_COORDINATOR,
+    OFFSET_OUT_OF_RANGE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REBALANCE_IN_PROGRESS,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_PRODUCER_ID,
+    UNSTABLE_OFFSET_COMMIT,
+    Scope,
+)
+from tests.support.refusals import NETWORK_EXCEPTION, WHOLE
+from tests.support.table_stage import Stage, admin
+from tests.support.waiting import NotInTime, wait_until
+
+_REACHED = 6.0  # seconds until the mirror has asked for each topic
+
+UNKNOWN_CODE = 9999
+ALL_CODES = (*sorted(KNOWN_CODES), UNKNOWN_CODE)
+
+Trigger = Callable[[Stage, Sequence[str]], None]
+
+
+def _nothing(stage: Stage, topics: Sequence[str]) -> None:
+    """Do nothing: the mirror sends such requests all the time."""
+
+
+def _read_back(stage: Stage, topics: Sequence[str]) -> None:
+    """Leave it open whether a batch was appended, so that the stream reads the target's log."""
+    stage.target_proxy.refuse("Produce", dict.fromkeys(topics, NETWORK_EXCEPTION), times=1)
+
+
+def _new_numbers(stage: Stage, topics: Sequence[str]) -> None:
+    """Say once that the source does not have the next offset, so that the driver looks for it and renumbers."""
+    stage.source_proxy.refuse("Fetch", dict.fromkeys(topics, OFFSET_OUT_OF_RANGE), times=1)
+
+
+def _rejoin(stage: Stage, topics: Sequence[str]) -> None:
+    stage.source_proxy.refuse("Heartbeat", {WHOLE: REBALANCE_IN_PROGRESS}, times=1)
+
+
+def _forget_coordinator(stage: Stage, topics: Sequence[str]) -> None:
+    stage.source_proxy.refuse("Heartbeat", {WHOLE: NOT_COORDINATOR}, times=1)
+
+
+def forget_members(stage: Stage, topics: Sequence[str]) -> None:
+    """Let the group forget the mirror: every partition starts again from the ledger."""
+    stage.source_proxy.refuse("Heartbeat", {WHOLE: UNKNOWN_MEMBER_ID}, times=1)
+
+
+def _reconnect_source(stage: Stage, topics: Sequence[str]) -> None:
+    stage.source_proxy.cut()
+
+
+def _reconnect_target(stage: Stage, topics: Sequence[str]) -> None:
+    stage.target_proxy.cut()
+
+
+def _create(stage: Stage, topics: Sequence[str]) -> None:
+    stage.create_on_source(topics)
+
+
+def grow(stage: Stage, topics: Sequence[str]) -> None:
+    """Add a partition to each topic of the source."""
+    with admin(stage.source) as client:
+        client.create_partitions(dict.fromkeys(topics, 2))
+    stage.load.add(topics, 2)
+
+
+def _delete_unread(stage: Stage, topics: Sequence[str]) -> None:
+    """Let the source lose records that are not mirrored yet."""
+    held = stage.source_proxy.refuse("Fetch", dict.fromkeys(topics, LEADER_NOT_AVAILABLE))
+    wait_for_hits(stage, held.hits, topics)
+    before = {topic: stage.watch.ends(topic)[0] for topic in topics}
+    wait_until("unread records", lambda: all(stage.watch.ends(t)[0] > before[t] + 3 for t in topics))
+    stage.load.pause()
+    source, target = zip(*(stage.watch.ends(topic) for topic in topics), strict=True)
+    stage.delete_records(stage.source, topics)
+    for topic, lost in zip(topics, (s - t for s, t in zip(source, target, strict=True)), strict=True):
+        stage.surplus[topic] -= lost
+    stage.load.resume()
+    stage.source_proxy.allow(held)
+
+
+def _delete_unconfirmed(stage: Stage, topics: Sequence[str]) -> None:
+    """Delete a batch on the target before the stream knows whether it was appended."""
+    held = stage.target_proxy.refuse("ListOffsets", dict.fromkeys(topics, LEADER_NOT_AVAILABLE))
+    stage.target_proxy.refuse("Produce", dict.fromkeys(topics, NETWORK_EXCEPTION), times=1)
+    wait_for_hits(stage, held.hits, topics)
+    stage.delete_records(stage.target, topics)
+    stage.target_proxy.allow(held)
+
+
+def wait_for_hits(stage: Stage, hits: Mapping[str, int], topics: Iterable[str]) -> bool:
+    """Wait until the mirror has asked for each topic; return False if it does not."""
+    try:
+        wait_until("every topic is asked for", lambda: all(hits.get(t) for t in topics), _REACHED * stage.slack)
+    except NotInTime:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request of the mirror to one of the clusters, and what makes the mirror send it for a topic."""
+
+    request: str
+    side: str
+    trigger: Trigger = _nothing
+    why: str = ""  # tells rows with the same request and cluster apart
+    whole: bool = False  # the error is about the whole answer, and not about topics in it
+    new: bool = False  # the topics do not exist before the trigger
+    # Codes of which the request makes something special, beside one of each kind.
+    special: tuple[int, ...] = ()
+    # Codes after which the process has to end, with a line that says why.
+    ends: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The row as people call it."""
+        return f"{self.request}@{self.side}" + (f" ({self.why})" if self.why else "")
+
+
+ROWS = (
+    Row("Metadata", "source"),
+    Row("Metadata", "target"),
+    Row("Metadata", "target", _read_back, "while a stream reads back"),
+    Row("Fetch", "source", special=(OFFSET_OUT_OF_RANGE,)),
+    Row("Fetch", "target", _read_back, "read-back"),
+    Row("ListOffsets", "target", _read_back, "read-back"),
+    Row("ListOffsets", "target", _new_numbers, "new numbers"),
+    Row("ListOffsets", "source", _new_numbers, "new numbers"),
+    Row("OffsetForLeaderEpoch", "source", _new_numbers),
+    Row("InitProducerId", "target", _new_numbers, whole=True, special=(COORDINATOR_NOT_AVAILABLE,)),
+    Row("DescribeProducers", "target", _delete_unconfirmed, "deleted before it was confirmed"),
+    Row("DescribeProducers", "source", _delete_unread, "lost records"),
+    Row("DescribeConfigs", "source", _delete_unread, "lost records"),
+    Row(
+        "Produce", "target",
+        special=(
+            REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, NETWORK_EXCEPTION, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
+        ),
+    ),
+    Row("OffsetCommit", "source", special=(REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, NOT_COORDINATOR)),
+    Row("OffsetFetch", "source", forget_members, special=(NOT_COORDINATOR, UNSTABLE_OFFSET_COMMIT)),
+    Row("OffsetFetch", "source", _create, "whole", whole=True, new=True, special=(NOT_COORDINATOR,)),
+    Row("DescribeConfigs", "source", _create, "new topic", new=True),
+    Row("DescribeConfigs", "target", _create, "new topic", new=True),
+    Row("CreateTopics", "target", _create, new=True, special=(TOPIC_ALREADY_EXISTS, NOT_CONTROLLER, 17, 37, 38, 40, 44)),
+    Row("ListOffsets", "source", _create, "new topic", new=True),
+    Row("ListOffsets", "target", _create, "new topic", new=True),
+    Row("Metadata", "target", _create, "new topic", new=True),
+    Row("CreatePartitions", "target", grow, special=(37,)),
+    Row("Fetch", "source", why="whole", whole=True),
+    Row("FindCoordinator", "source", _forget_coordinator, whole=True, special=(COORDINATOR_NOT_AVAILABLE, 30)),
+    Row(
+        "JoinGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        special=(UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, 30),
+    ),
+    Row(
+        "SyncGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION),
+    ),
+    Row(
+        "Heartbeat", "source", whole=True, ends=(FENCED_INSTANCE_ID,),
+        special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID),
+    ),
+    Row("ApiVersions", "source", _reconnect_source, whole=True),
+    Row("ApiVersions", "target", _reconnect_target, whole=True),
+    Row("LeaveGroup", "source", why="at the end", whole=True),
+)  # fmt: skip
+
+
+def sample_codes(row: Row) -> tuple[int, ...]:
+    """Return one code of each kind (retriable or not, and each scope), a missing right, an unknown and the special ones."""
+    kinds: dict[tuple[bool, Scope], int] = {}
+    for code in KNOWN_CODES.values():
+        kinds.setdefault((code.retriable, code.scope), code.code)
+    return tuple(sorted({*kinds.values(), TOPIC_AUTHORIZATION_FAILED, UNKNOWN_CODE, *row.special}))

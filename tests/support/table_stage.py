@@ -1,0 +1,232 @@
+"""The stage of the error table: two clusters behind rewriting proxies, one mirror, and many topics under a light load."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient, TopicPartition
+
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.ports import free_port
+from tests.support.mirror_process import MirrorProcess, send_signal
+from tests.support.rewriting_proxy import RewritingProxy
+from tests.support.topic_flow import TopicLoad, TopicWatch
+from tests.support.waiting import NotInTime, wait_until
+
+_START = 60.0  # seconds until a new mirror has mirrored a record of every topic
+_ASK_EVERY = 0.3  # seconds between two looks at the status page
+
+
+class Stage:
+    """Everything that a cell of the table needs. Each act has a mirror, a group and topics of its own."""
+
+    def __init__(self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0) -> None:
+        """`slack` multiplies every limit: on a busy machine everything takes longer."""
+        self.directory, self.source, self.target, self.slack = directory, source, target, slack
+        self.source_proxy, self.target_proxy = RewritingProxy(source.proxy_routes), RewritingProxy(target.proxy_routes)
+        self.load, self.watch = TopicLoad(source.bootstrap), TopicWatch(source.bootstrap, target.bootstrap)
+        self.mirror: MirrorProcess | None = None
+        self.status: StatusWatch | None = None
+        self.topics: list[str] = []  # those that the load writes to now
+        # By topic: records that the target holds beyond those of the source; negative if some were lost.
+        self.surplus: Counter[str] = Counter()
+        self._acts, self._new = itertools.count(1), itertools.count(1)
+        self.act = ""
+
+    def proxy(self, side: str) -> RewritingProxy:
+        """Return the proxy of source or target."""
+        return self.source_proxy if side == "source" else self.target_proxy
+
+    # -- acts
+
+    def begin_act(self, topics: int) -> None:
+        """End the act before, and start a new mirror on so many new topics; wait until all of them flow."""
+        self.end_act()
+        self.act = f"act{next(self._acts)}"
+        self.create_on_source(f"{self.act}-t{number:03}" for number in range(topics))
+        self.load.resume()
+        self.start_mirror()
+        self.wait_until_flowing(_START * self.slack)
+
+    def start_mirror(self) -> None:
+        """Start the mirror of this act, or start it again."""
+        if self.mirror is None:
+            port = free_port()
+            where = self.directory / self.act
+            where.mkdir()
+            self.mirror = MirrorProcess(
+                where, self.source_proxy.bootstrap, self.target_proxy.bootstrap,
+                "--whitelist", f"{self.act}-.*", "--num.streams", "2", "--abort.on.send.failure", "false",
+                "--undelivered.file", str(where / "undelivered"), "--status.address", f"127.0.0.1:{port}",
+                group=self.act, consumer="metadata.max.age.ms=500\n",
+            )  # fmt: skip
+            self.status = StatusWatch(port)
+            self.status.start()
+        self.mirror.start()
+
+    def end_act(self) -> None:
+        """Kill the mirror and all its processes, and forget its topics."""
+        for proxy in (self.source_proxy, self.target_proxy):
+            proxy.allow()
+        self.load.remove(self.topics)
+        self.watch.watch(())
+        self.topics = []
+        self.surplus.clear()
+        if self.status is not None:
+            self.status.stop()
+            self.status = None
+        if self.mirror is not None:
+            family = self.mirror.descendants()
+            if not self.mirror.has_ended:
+                self.mirror.kill()
+            send_signal(family, 9)  # type: ignore[arg-type]
+            self.mirror = None
+
+    # -- topics
+
+    def new_names(self, count: int) -> list[str]:
+        """Return names for topics that the mirror of this act will mirror once they exist."""
+        return [f"{self.act}-n{next(self._new):04}" for _ in range(count)]
+
+    def create_on_source(self, names: Iterable[str]) -> None:
+        """Create topics on the source, and write to them from now on."""
+        new = list(names)
+        with admin(self.source) as client:
+            client.create_topics({name: {"num_partitions": 1, "replication_factor": 1} for name in new})
+        wait_until("the new topics", lambda: self.watched(new), 20 * self.slack)
+        self.load.add(new)
+
+    def watched(self, new: Iterable[str]) -> bool:
+        """Follow these topics too; return True once the source shows all of them."""
+        self.topics += [name for name in new if name not in self.topics]
+        self.watch.watch(self.topics)
+        return all(self.watch.ends(name)[0] >= 0 for name in self.topics)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete topics on both sides."""
+        gone = set(names)
+        self.load.remove(gone)
+        self.topics = [topic for topic in self.topics if topic not in gone]
+        self.watch.watch(self.topics)
+        for cluster in (self.source, self.target):
+            with admin(cluster) as client:
+                there = set(client.list_topics()) & gone
+                if there:
+                    client.delete_topics(sorted(there))
+
+    def delete_records(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        """Delete all records that the topics have now."""
+        with admin(cluster) as client:
+            client.delete_records({TopicPartition(topic, 0): -1 for topic in topics})
+
+    # -- what flows
+
+    def is_caught_up(self, topic: str) -> bool:
+        """Return True if the target has what the source has, apart from known differences."""
+        source, target = self.watch.ends(topic)
+        return 0 <= source <= target - self.surplus[topic] and target >= 0
+
+    def wait_until_flowing(self, within: float, topics: Iterable[str] | None = None) -> float:
+        """Wait until every topic has mirrored a record that is written after now; return the seconds that it took."""
+        chosen = self.topics if topics is None else list(topics)
+        ends = {topic: self.watch.ends(topic)[0] for topic in chosen}
+
+        def flows() -> bool:
+            self.check_mirror()
+            return all(self.watch.ends(topic)[1] - self.surplus[topic] > ends[topic] for topic in chosen)
+
+        return wait_until(f"{', '.join(self.waiting(chosen))} flow", flows, within)
+
+    def waiting(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics that the target does not have completely."""
+        return [topic for topic in topics if not self.is_caught_up(topic)]
+
+    def check_mirror(self) -> None:
+        """Raise an error if the mirror has ended, or a proxy has made a mistake."""
+        mistakes = self.source_proxy.mistakes + self.target_proxy.mistakes
+        assert not mistakes, mistakes
+        if self.mirror is not None and self.mirror.has_ended:
+            raise NotInTime(f"the mirror ended with exit code {self.mirror.wait()}")
+
+    def undelivered(self) -> Counter[str]:
+        """Return how many records of each topic the mirror has given up."""
+        file = self.directory / self.act / "undelivered"
+        rows = file.read_text().splitlines() if file.exists() else []
+        return Counter(json.loads(row)["topic"] for row in rows)
+
+    # -- the whole
+
+    def __enter__(self) -> Stage:
+        self.source_proxy.start()
+        self.target_proxy.start()
+        self.load.start()
+        self.watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_act()
+        self.load.stop()
+        self.watch.stop()
+        self.source_proxy.stop()
+        self.target_proxy.stop()
+
+
+class StatusWatch(threading.Thread):
+    """Asks the status page why partitions wait, and remembers every answer."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._address = f"http://127.0.0.1:{port}/api/partitions"
+        self._stopping = threading.Event()
+        self.reasons: dict[str, set[str]] = {}
+
+    def run(self) -> None:
+        """Ask until `stop`."""
+        while not self._stopping.wait(_ASK_EVERY):
+            with contextlib.suppress(OSError, ValueError):
+                with urllib.request.urlopen(self._address, timeout=2) as answer:
+                    rows = json.load(answer)["partitions"]
+                for row in rows:
+                    if row["why"]:
+                        self.reasons.setdefault(row["topic"], set()).add(row["why"])
+
+    def stop(self) -> None:
+        """Stop, and wait for the last answer."""
+        self._stopping.set()
+        self.join()
+
+
+@contextlib.contextmanager
+def admin(cluster: Cluster) -> Iterator[Any]:
+    """Yield kafka-python's admin client, without the proxy."""
+    client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def table_stage(directory: Path, slack: float = 1.0) -> Iterator[Stage]:
+    """Start both clusters, of one broker each, and everything around them."""
+    settings = {"auto.create.topics.enable": "false"}
+    with (
+        Cluster(name="table-source", settings=settings, proxied=True) as source,
+        Cluster(name="table-target", settings=settings, proxied=True) as target,
+        Stage(directory, source, target, slack) as stage,
+    ):
+        yield stage
+
+
+def now() -> float:
+    """Return the time on the watch's clock."""
+    return time.monotonic()
