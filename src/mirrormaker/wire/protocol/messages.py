@@ -118,7 +118,9 @@ def decode_response(request: type[ApiMessage], data: memoryview | bytes, version
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed."""
     try:
-        return schema_decoder.decode_versioned(ConsumerProtocolSubscription, data)
+        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data)
+        _check_numbers(subscription.owned_partitions)
+        return subscription
     except BadFrame as error:
         raise BadFrame(f"a group member's subscription cannot be decoded: {error}") from error
 
@@ -126,6 +128,14 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Decode the partitions that a group's leader assigns to a member; raise BadFrame if the bytes are malformed."""
     try:
-        return schema_decoder.decode_versioned(ConsumerProtocolAssignment, data)
+        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data)
+        _check_numbers(assignment.assigned_partitions)
+        return assignment
     except BadFrame as error:
         raise BadFrame(f"a group member's assignment cannot be decoded: {error}") from error
+
+
+def _check_numbers(topics: list[Any]) -> None:
+    """Raise BadFrame for a negative partition number."""
+    if any(number < 0 for topic in topics for number in topic.partitions):
+        raise BadFrame("a partition has a negative number")

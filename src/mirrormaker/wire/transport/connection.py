@@ -18,6 +18,7 @@ from typing import Any
 
 from mirrormaker.errors import AuthenticationFailed, BadFrame, ConnectionLost, Silent, TlsFailed, UnsupportedRequest
 from mirrormaker.wire.credentials import Tls
+from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.protocol.messages import ApiMessage, decode_response, longest_answer
 from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, Expected, reason_of
 from mirrormaker.wire.transport.host_port import join_host_port
@@ -239,7 +240,10 @@ class Connection:
         return future, answered
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
-        """Send one of kafka-python's requests, by default in the newest version that both sides know."""
+        """Send one of kafka-python's requests, by default in the newest version that both sides know.
+
+        An answer that cannot be decoded, or that does not fit the request, is BadFrame and ends the connection.
+        """
         version = self.best_version(type(request)) if version is None else version
         body = request.encode(version=version)
         answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
@@ -250,9 +254,14 @@ class Connection:
             self.close(late)
             raise late from error
         try:
-            return decode_response(type(request), data, version)
+            decoded = decode_response(type(request), data, version)
+            check_answer(request, decoded)
+            return decoded
         except BadFrame as error:
-            raise BadFrame(f"{self}: {error}") from error
+            bad = BadFrame(f"{self}: {error}")
+            # The next request goes over another connection, to another broker if any broker will do.
+            self.close(ConnectionLost(str(bad)))
+            raise bad from error
 
     def best_version(self, message: type[ApiMessage]) -> int:
         """Return the newest version of a request that broker and client share."""
