@@ -20,6 +20,7 @@ from tests.support.peer import serving
 # An answer: one of kafka-python's responses, its bytes, or a function that makes either of the version and the request's body.
 Answer = Any
 API_VERSIONS, METADATA, PRODUCE, FETCH = 18, 3, produce.API_KEY, fetch.API_KEY
+SILENT = object()  # in place of an answer: none comes
 _REQUESTS = {
     request.API_KEY: request
     for request in (getattr(messages, name) for name in messages.__all__ if name.endswith("Request"))
@@ -35,12 +36,13 @@ class ScriptedBroker:
         self.answers, self.versions = dict(answers), dict(versions or {})
         self.heard: list[tuple[int, int]] = []  # API key and version of each request
         self.port = 0
+        self.patience = 5.0  # seconds that the cluster waits for an answer
 
     @contextlib.asynccontextmanager
     async def running(self, security: Security = PLAINTEXT) -> AsyncIterator[Cluster]:
         """Listen on a free port, and yield a cluster whose only bootstrap server this is."""
         async with serving(self.talk) as self.port:
-            cluster = Cluster(Endpoint((("127.0.0.1", self.port),), security=security, request_timeout=5.0))
+            cluster = Cluster(Endpoint((("127.0.0.1", self.port),), security=security, request_timeout=self.patience))
             try:
                 yield cluster
             finally:
@@ -60,6 +62,8 @@ class ScriptedBroker:
                     answer = answer(version, body_of(request, key, version))
                 if answer is None:
                     return
+                if answer is SILENT:
+                    continue
                 body = bytes(answer if isinstance(answer, bytes) else answer.encode(version=version))
                 header = b"\0" if is_flexible(key, version) and key != API_VERSIONS else b""
                 writer.write(struct.pack(">ii", 4 + len(header) + len(body), correlation) + header + body)

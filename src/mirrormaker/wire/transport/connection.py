@@ -52,7 +52,8 @@ class Connection:
     ) -> None:
         self.host, self.port = host, port
         self.lease = lease
-        # Called when everything that was sent has gone to the kernel, after `can_write` was False.
+        # Called when everything that was sent has gone to the kernel, after `can_write` was False. Also called when an error has ended
+        # the connection: a user without requests under way would not hear of it.
         self.on_drain: Callable[[], None] | None = None
         # The error that ended the connection.
         self.error: Exception | None = None
@@ -153,6 +154,8 @@ class Connection:
             self._waiting.popleft().answered(None, self.error)
         for request in held_back:
             request[-1](None, self.error)
+        if error is not None and self.on_drain is not None:
+            self.on_drain()
 
     # -- logging in
 
