@@ -52,8 +52,8 @@ class Connection:
     ) -> None:
         self.host, self.port = host, port
         self.lease = lease
-        # Called when everything that was sent has gone to the kernel, after `can_write` was False. Also called when an error has ended
-        # the connection: a user without requests under way would not hear of it.
+        # Called when everything that was sent has gone to the kernel, after `can_write` was False; and when an error has
+        # ended the connection, because a user without requests under way would not hear of it.
         self.on_drain: Callable[[], None] | None = None
         # The error that ended the connection.
         self.error: Exception | None = None
