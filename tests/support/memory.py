@@ -33,7 +33,10 @@ def _peak() -> int:
 
 
 def peak(run: Callable[[], object]) -> int:
-    """Return how many bytes Python and numpy held at most during the call, beyond those of before. Arrow is not counted."""
+    """Return how many bytes Python and numpy held at most during the call, beyond those of before. Arrow is not counted.
+
+    The caller must have loaded all modules that the call needs.
+    """
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -48,10 +51,14 @@ def leaked(run: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         gc.collect()
-        before = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
+        before = _held()
         run()
         gc.collect()
-        after: int = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
-        return after - before
+        return _held() - before
     finally:
         tracemalloc.stop()
+
+
+def _held() -> int:
+    in_arrow: int = pa.total_allocated_bytes()
+    return tracemalloc.get_traced_memory()[0] + in_arrow

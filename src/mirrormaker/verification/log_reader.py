@@ -177,7 +177,7 @@ def _slices(runs: Sequence[Batches | memoryview], aborted: _Aborted, start: int,
 
 
 def _legacy_slices(run: memoryview) -> Iterator[LogSlice]:
-    for records in legacy.unpack(run, _MAX_BATCH_BYTES):
+    for records, _ in legacy.unpack(run, _MAX_BATCH_BYTES):
         yield LogSlice(records, np.full(len(records), -1, np.int64), np.zeros(len(records), np.bool_))
 
 

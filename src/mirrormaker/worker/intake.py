@@ -189,9 +189,9 @@ class Intake:
 
     def _take_old_format(self, data: memoryview) -> None:
         codec = legacy.codec_of_first(data)
-        for records in legacy.unpack(data, self._task.buffer_bytes):
+        for records, size in legacy.unpack(data, self._task.buffer_bytes):
             if len(records):
-                self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, len(data))
+                self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, size)
 
 
 def _ends(part: Batches) -> Ints:
