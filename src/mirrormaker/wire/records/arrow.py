@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mirrormaker.errors import BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.columns import Records
+from mirrormaker.wire.records.columns import Records, binary_array, in_memory_order
 from mirrormaker.wire.records.varints import Data, Ints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
@@ -102,14 +102,16 @@ def _check_inside(size: Ints, start: Ints, ends: Ints) -> None:
 
 def slices(data: Data, starts: Ints, sizes: Ints) -> Any:
     """Return data[start : start + size] for each start as an Arrow array; null where the size is negative."""
-    count = len(starts)
     null = sizes < 0
-    edges = np.zeros(2 * count + 1, np.int32)
+    starts, ends, places = in_memory_order(starts, starts + np.where(null, 0, sizes))
+    count = len(starts)
+    # Every second slice is the gap between two fields, and is left out.
+    edges = np.empty(2 * count + 1, np.int32)
     edges[0 : 2 * count : 2] = starts
-    edges[1 : 2 * count : 2] = starts + np.where(null, 0, sizes)
+    edges[1 : 2 * count : 2] = ends
     edges[2 * count] = len(data)
-    pairs = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return pc.take(pairs, pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=null), boundscheck=False)
+    chosen = np.arange(0, 2 * count, 2, dtype=np.int32) if places is None else 2 * places
+    return pc.take(binary_array(edges, data), pa.array(chosen, mask=null), boundscheck=False)
 
 
 def from_table(table: pa.Table) -> Records:
@@ -136,7 +138,7 @@ def from_columns(offset: Any, timestamp: Any, key: Any, value: Any, headers: Any
     """Return the records that consist of these Arrow arrays; without `headers` no record has any."""
     tails = pc.binary_join_element_wise(
         _varints(_lengths(key)), key.fill_null(b""), _varints(_lengths(value)), value.fill_null(b""),
-        _encoded_headers(headers, len(key)), b"",
+        _encoded_headers(headers), b"",
     )  # fmt: skip
     _, edges, data = tails.buffers()
     at = np.frombuffer(edges, np.int32, len(tails) + 1, 4 * tails.offset).astype(np.int64)
@@ -159,12 +161,10 @@ def _varints(values: Ints) -> Any:
     edges = np.concatenate([[0], np.cumsum(size)])
     out = np.zeros(int(edges[-1]), np.uint8)
     varints.write(out, edges[:-1], folded, size)
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(out)]
-    )
+    return binary_array(edges.astype(np.int32), out)
 
 
-def _encoded_headers(headers: Any | None, count: int) -> Any:
+def _encoded_headers(headers: Any | None) -> Any:
     if headers is None or not len(headers.values):
         return pa.scalar(b"\0", pa.binary())
     pairs = headers.flatten()
@@ -177,5 +177,5 @@ def _encoded_headers(headers: Any | None, count: int) -> Any:
     sizes = _int64s(pc.list_value_length(headers).fill_null(0))
     lists = np.concatenate([[0], np.cumsum(sizes)])
     edges = np.frombuffer(encoded.buffers()[1], np.int32, len(encoded) + 1)[lists]
-    joined = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), encoded.buffers()[2]])
+    joined = binary_array(edges, encoded.buffers()[2])
     return pc.binary_join_element_wise(_varints(sizes), joined, b"")
