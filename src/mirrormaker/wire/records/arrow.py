@@ -25,8 +25,11 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Headers of one record: more would take many times the memory of the record, and no program has a use for them.
+MOST_HEADERS = 1 << 17
+
 # A round of numpy over the n-th header of all records costs as much as this many headers, read one by one.
-_ROUND = 32
+_ROUND = 64
 
 
 def to_table(records: Records) -> pa.Table:
@@ -47,6 +50,9 @@ def _tail_columns(records: Records) -> list[Any]:
     count, at = varints.read(data, value + np.maximum(value_size, 0))
     if len(count) and (int(count.min()) < 0 or bool((count > ends - at + 1).any())):
         raise BadVarint("a record has an impossible number of headers")
+    if int(count.max(initial=0)) > MOST_HEADERS:
+        offset = int(records.offsets[np.argmax(count)])
+        raise CorruptBatch(f"the record at offset {offset} has {int(count.max())} headers, more than {MOST_HEADERS}")
     headers = _headers(data, count, at, ends)
     return [slices(data, key, key_size), slices(data, value, value_size), headers]
 
@@ -68,8 +74,9 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
         number += 1
         live = live[count[live] > number]
     for record in live.tolist():
-        slots = range(int(edges[record]) + number, int(edges[record + 1]))
-        at[record] = _read_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
+        slots = slice(int(edges[record]) + number, int(edges[record + 1]))
+        fields, at[record] = _read_headers(data.data, int(at[record]), slots.stop - slots.start)
+        key[slots], key_size[slots], value[slots], value_size[slots] = fields
     if not np.array_equal(at, ends):
         raise BadVarint("a record is longer or shorter than its fields")
     if len(key_size) and int(key_size.min()) < 0:
@@ -82,17 +89,27 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     return pa.ListArray.from_arrays(pa.array(edges.astype(np.int32)), pairs, type=HEADERS)
 
 
-def _read_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, Ints], ...]) -> int:
-    """Read one record's headers into the slots of the columns, and return where they end."""
-    raw = data.data
-    for slot in slots:
-        for start, length in columns:
-            size, at = varints.read_one(raw, at)
-            if not -1 <= size <= len(raw) - at:
+def _read_headers(raw: memoryview, at: int, count: int) -> tuple[Ints, int]:
+    """Return start and size of the keys, and start and size of the values, of one record's headers, and where they end."""
+    fields: list[int] = []
+    end = len(raw)
+    try:
+        for _ in range(2 * count):
+            # This is `varints.read_one` written out for small numbers: a call for each would make the loop much slower.
+            size = raw[at]
+            if size < 0x80:
+                size = size >> 1 ^ -(size & 1)
+                at += 1
+            else:
+                size, at = varints.read_one(raw, at)
+            if not -1 <= size <= end - at:
                 raise BadVarint("a field is longer than its record")
-            start[slot], length[slot] = at, size
-            at += max(size, 0)
-    return at
+            fields += (at, size)
+            if size > 0:
+                at += size
+    except IndexError as error:
+        raise BadVarint("a header goes beyond the end of the data") from error
+    return np.array(fields, np.int64).reshape(-1, 4).T, at
 
 
 def _check_inside(size: Ints, start: Ints, ends: Ints) -> None:
