@@ -262,6 +262,21 @@ def test_a_target_topic_that_was_created_again_means_new_numbers(play: Play) -> 
     play(scene)
 
 
+def test_a_target_topic_without_an_id_is_written_by_its_name(play: Play) -> None:
+    """The brokers were upgraded, the topic is older than topic ids."""
+
+    async def scene(stage: Stage) -> None:
+        stage.wires[1].versions = {0: (0, 13)}
+        cursor = stage.take()
+        await settle()
+        stage.fetched(cursor, batches(10))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        assert cursor.current.offset == 110
+
+    play(scene)
+
+
 def test_a_target_topic_that_is_gone_does_not_take_the_connection_with_it(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         cursor = stage.take()
