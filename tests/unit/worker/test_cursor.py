@@ -311,6 +311,7 @@ def test_a_target_log_that_cannot_be_read_stops_the_partition_with_a_word(
 def test_an_error_for_a_whole_fetch_is_not_the_end_of_fetching(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     class Source:
         is_open = is_quiet = True
+        bytes_in = 0
 
         def close(self, error: Exception) -> None:
             self.is_open = False
