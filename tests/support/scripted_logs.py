@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from kafka.protocol.consumer import FetchRequest, ListOffsetsResponse
 from kafka.protocol.producer import InitProducerIdResponse
 
@@ -109,7 +110,7 @@ class ScriptedLogs(Cluster):
                 data += batch.data
         self.bytes += len(data)
         error = 0 if start <= part.fetch_offset <= end else OFFSET_OUT_OF_RANGE
-        aborted = self.aborted if request.isolation_level else []
+        aborted = np.array(self.aborted if request.isolation_level else [], np.int64).reshape(-1, 2)
         fetched = FetchedPartition(
             topic.topic, part.partition, error, end, end, start, aborted, None, memoryview(b"" if error else data)
         )

@@ -208,7 +208,7 @@ def _runs(part: FetchedPartition, key: TopicPartition, at: int) -> tuple[list[Ru
 def _data(run: Run, part: FetchedPartition, times: SearchTimes | None) -> Iterator[Records | None]:
     """Yield the data records of a run in their order; None in place of batches that are too old to be needed."""
     if not isinstance(run, Batches):
-        yield from legacy.unpack(run, _MAX_UNPACKED)
+        yield from (records for records, _ in legacy.unpack(run, _MAX_UNPACKED) if len(records))
         return
     uses: list[bool | None] = []
     for batch, is_data in flag_data(list(run), part.aborted_transactions):
