@@ -3,62 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import AsyncIterator
 
-from mirrormaker.control.control_messages import (
-    MAX_LINE,
-    Hello,
-    Order,
-    Report,
-    decode_challenge,
-    decode_order,
-    encode,
-)
-from mirrormaker.errors import BadMessage, DriverGone
+from mirrormaker.control.control_encoding import MAX_MESSAGE, StreamEnd
+from mirrormaker.control.control_messages import Order, Report
+from mirrormaker.control.control_session import HANDSHAKE_BYTES, Session, StreamAttempt, StreamHandshake
+from mirrormaker.control.frames import FrameConnection
+from mirrormaker.errors import BadMessage, DriverGone, describe
 
-_CONNECT_WITHIN = 4.0  # seconds
+_CONNECT_WITHIN = 4.0  # seconds until both sides have proved who they are; the first lease is not longer
 
 
 class ControlClient:
-    """Sends reports and yields orders. Every failure is `DriverGone`."""
+    """Sends reports and yields orders. Every failure is `DriverGone`, and the end of the connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, connection: FrameConnection, session: Session) -> None:
+        self._connection, self._session, self._end = connection, session, StreamEnd()
 
     @classmethod
     async def open(
         cls, address: tuple[str, int], secret: bytes, flow: int, job: int, stream: int, attempt: int
     ) -> ControlClient:
-        """Connect and answer the server's challenge. The secret itself never crosses the network."""
+        """Connect, and return once both sides have proved to each other that they know the secret."""
+        handshake = StreamHandshake(secret, StreamAttempt(flow, job, stream, attempt))
+        connection = FrameConnection(HANDSHAKE_BYTES)
         try:
-            connecting = asyncio.open_connection(*address, limit=MAX_LINE)
-            reader, writer = await asyncio.wait_for(connecting, _CONNECT_WITHIN)
-        except (OSError, asyncio.TimeoutError) as error:
-            raise DriverGone(str(error)) from error
-        client = cls(reader, writer)
-        try:
-            challenge = decode_challenge(await client._line())
-        except BadMessage as error:
-            raise DriverGone(str(error)) from error
-        client._write(encode(Hello(proof(secret, challenge.nonce), flow, job, stream, attempt)))
-        return client
+            async with asyncio.timeout(_CONNECT_WITHIN):
+                session = await cls._greet(connection, address, handshake)
+        except (OSError, BadMessage, TimeoutError) as error:
+            connection.abort()
+            raise DriverGone(f"no driver answers at {address[0]}:{address[1]}: {describe(error)}") from error
+        connection.max_bytes = MAX_MESSAGE
+        return cls(connection, session)
+
+    @staticmethod
+    async def _greet(connection: FrameConnection, address: tuple[str, int], handshake: StreamHandshake) -> Session:
+        await asyncio.get_running_loop().create_connection(lambda: connection, *address)
+        connection.write(handshake.hello(await connection.read()))
+        return handshake.session(await connection.read())
 
     async def report(self, report: Report) -> None:
         """Send a report."""
-        self._write(encode(report))
         try:
-            await self._writer.drain()
-        except (OSError, RuntimeError) as error:
-            raise DriverGone(str(error)) from error
+            for message in self._end.reports(report):
+                self._connection.write(self._session.seal(message))
+                await self._connection.drain()
+        except (OSError, BadMessage) as error:
+            raise DriverGone(describe(error)) from error
 
     async def next_order(self) -> Order:
         """Wait for the driver's next order."""
         try:
-            return decode_order(await self._line())
+            return self._end.order(self._session.open(await self._connection.read()))
         except BadMessage as error:
-            raise DriverGone(str(error)) from error
+            # Nothing that comes after it can be trusted.
+            self._connection.abort()
+            raise DriverGone(describe(error)) from error
+        except OSError as error:
+            raise DriverGone(describe(error)) from error
 
     async def __aiter__(self) -> AsyncIterator[Order]:
         while True:
@@ -66,24 +68,4 @@ class ControlClient:
 
     def close(self) -> None:
         """Close the connection."""
-        self._writer.close()
-
-    def _write(self, line: bytes) -> None:
-        try:
-            self._writer.write(line)
-        except (OSError, RuntimeError) as error:
-            raise DriverGone(str(error)) from error
-
-    async def _line(self) -> bytes:
-        try:
-            line = await self._reader.readline()
-        except (OSError, ValueError) as error:
-            raise DriverGone(str(error)) from error
-        if not line.endswith(b"\n"):
-            raise DriverGone("the driver closed the control connection")
-        return line
-
-
-def proof(secret: bytes, nonce: bytes) -> str:
-    """Return what a stream answers to a challenge."""
-    return hmac.new(secret, nonce, hashlib.sha256).hexdigest()
+        self._connection.close()

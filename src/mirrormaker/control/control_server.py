@@ -1,33 +1,26 @@
 """The server in the driver that running streams connect to.
 
-A stream connects, proves that it knows the secret, and then reports. The server answers each report, which extends the stream's
-lease, and sends orders unasked. It does not answer while its flow is not certain of its place in the consumer group. Of two
-attempts at one stream only the newest counts. A stream that stays silent is given up.
+A stream connects, both sides prove that they know the secret, and then the stream reports. The server answers each report, which
+extends the stream's lease, and sends orders unasked. It does not answer while its flow is not certain of its place in the consumer
+group. Of two attempts at one stream only the newest counts. A stream that stays silent is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hmac
 import secrets
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from mirrormaker.control.control_client import proof
-from mirrormaker.control.control_messages import (
-    MAX_LINE,
-    Challenge,
-    Hello,
-    Order,
-    Report,
-    decode_hello,
-    decode_report,
-    encode,
-)
+from mirrormaker.control.control_encoding import MAX_MESSAGE, DriverEnd
+from mirrormaker.control.control_messages import Order, Report
+from mirrormaker.control.control_session import HANDSHAKE_BYTES, DriverHandshake, Session, StreamAttempt
+from mirrormaker.control.frames import FrameConnection
 from mirrormaker.control.lease import LEASE
 from mirrormaker.errors import BadMessage
 
 _HELLO_WITHIN = 5.0  # seconds for a stranger to prove itself
+# Connections that have not proved themselves. Streams that start at the same moment count too, each for a round trip.
+_MAX_STRANGERS = 256
 _SILENT_FOR = LEASE + 2.0  # seconds without a report after which a stream is given up; its lease is over by then
 
 
@@ -42,16 +35,37 @@ class FlowListener(Protocol):
         """A stream is connected."""
 
     def stream_reported(self, stream: int, report: Report) -> None:
-        """A stream has sent a report."""
+        """A stream has sent a report. It must be taken in even if it is not answered: a stream says nothing twice."""
 
     def stream_left(self, stream: int) -> None:
         """A stream's connection has ended."""
 
 
-class _Connected(NamedTuple):
-    job: int
-    attempt: int
-    writer: asyncio.StreamWriter
+class _ConnectedStream:
+    """A connection whose other side has proved which attempt at which stream it is."""
+
+    def __init__(self, attempt: StreamAttempt, connection: FrameConnection, session: Session) -> None:
+        self.attempt = attempt
+        self._connection, self._session, self._end = connection, session, DriverEnd()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.attempt.flow, self.attempt.stream
+
+    @property
+    def age(self) -> tuple[int, int]:
+        return self.attempt.job, self.attempt.attempt
+
+    def send(self, order: Order) -> None:
+        self._connection.write(*map(self._session.seal, self._end.orders(order)))
+
+    async def next_report(self) -> Report:
+        async with asyncio.timeout(_SILENT_FOR):
+            message = await self._connection.read()
+        return self._end.report(self._session.open(message))
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class ControlServer:
@@ -61,12 +75,15 @@ class ControlServer:
         self.secret = secrets.token_bytes(32)
         self.address: tuple[str, int] = ("", 0)
         self._flows: dict[int, FlowListener] = {}
-        self._streams: dict[tuple[int, int], _Connected] = {}
+        self._streams: dict[tuple[int, int], _ConnectedStream] = {}
+        self._strangers: dict[FrameConnection, None] = {}  # the oldest first
+        self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, advertised: str) -> None:
         """Listen on `host`; streams reach the server under the address `advertised`."""
-        self._server = await asyncio.start_server(self._serve, host, 0, limit=MAX_LINE)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: FrameConnection(HANDSHAKE_BYTES, self._admit_stranger), host, 0)
         self.address = (advertised, self._server.sockets[0].getsockname()[1])
 
     def register(self, flow: int, listener: FlowListener) -> None:
@@ -81,74 +98,80 @@ class ControlServer:
         """Send an order now; it is lost if the stream is not connected."""
         connected = self._streams.get((flow, stream))
         if connected is not None:
-            _send(connected.writer, order)
+            connected.send(order)
 
     async def close(self) -> None:
         """Stop listening, and close all connections."""
         if self._server is not None:
             self._server.close()
         for connected in self._streams.values():
-            connected.writer.close()
+            connected.close()
+        for stranger in list(self._strangers):
+            stranger.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _admit_stranger(self, connection: FrameConnection) -> None:
+        """Serve a new connection. If there are too many strangers, the oldest one goes: a stream proves itself at once."""
+        if len(self._strangers) >= _MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
+        self._strangers[connection] = None
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, connection: FrameConnection) -> None:
         """Serve one connection from its challenge to its end."""
-        key: tuple[int, int] | None = None
         try:
-            hello = await asyncio.wait_for(self._greet(reader, writer), _HELLO_WITHIN)
-            if hello is None:
-                return
-            key = (hello.flow, hello.stream)
-            if not self._admit(key, _Connected(hello.job, hello.attempt, writer)):
-                key = None
-                _send(writer, Order(stop=True))
-                return
-            flow = self._flows[hello.flow]
-            flow.stream_arrived(hello.stream)
-            while line := await asyncio.wait_for(reader.readline(), _SILENT_FOR):
-                if not self._is_current(key, writer):
-                    _send(writer, Order(stop=True))
-                    continue
-                report = decode_report(line)
-                flow = self._flows[hello.flow]
-                flow.stream_reported(hello.stream, report)
-                if flow.may_answer:
-                    _send(writer, Order(heard=report.number))
-        except (OSError, ValueError, BadMessage, asyncio.TimeoutError):
-            pass  # a stranger, or a stream that died in the middle of a line
-        except asyncio.CancelledError:
-            pass  # the process ends; asyncio would print a trace of cancelled connections
+            async with asyncio.timeout(_HELLO_WITHIN):
+                connected = await self._greet(connection)
+            self._strangers.pop(connection, None)
+            await self._listen(connected)
+        except (OSError, BadMessage, TimeoutError):
+            pass  # a stranger, or a stream that died
         finally:
-            if key is not None and self._is_current(key, writer):
-                del self._streams[key]
-                self._flows[key[0]].stream_left(key[1])
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            self._strangers.pop(connection, None)
+            connection.close()
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
-        """Challenge a stranger; return its hello if the proof is right."""
-        challenge = Challenge(secrets.token_bytes(32))
-        _send(writer, challenge)
-        hello = decode_hello(await reader.readline())
-        is_known = hmac.compare_digest(hello.proof.encode(), proof(self.secret, challenge.nonce).encode())
-        return hello if is_known and hello.flow in self._flows else None
+    async def _greet(self, connection: FrameConnection) -> _ConnectedStream:
+        """Let a stranger prove that it is one of our streams, and prove to it that this is its driver."""
+        handshake = DriverHandshake(self.secret)
+        connection.write(handshake.challenge())
+        attempt, welcome, session = handshake.accept(await connection.read())
+        connection.write(welcome)
+        connection.max_bytes = MAX_MESSAGE
+        return _ConnectedStream(attempt, connection, session)
 
-    def _admit(self, key: tuple[int, int], connected: _Connected) -> bool:
-        """Let the newest attempt in; send an older one away."""
-        before = self._streams.get(key)
+    async def _listen(self, connected: _ConnectedStream) -> None:
+        """Take in a stream's reports until its connection ends."""
+        flow, stream = connected.key
+        if flow not in self._flows:
+            return
+        if not self._admit(connected):
+            connected.send(Order(stop=True))
+            return
+        try:
+            self._flows[flow].stream_arrived(stream)
+            while True:
+                report = await connected.next_report()
+                if self._streams.get(connected.key) is not connected:
+                    connected.send(Order(stop=True))
+                    continue
+                self._flows[flow].stream_reported(stream, report)
+                if report.number and self._flows[flow].may_answer:
+                    connected.send(Order(heard=report.number))
+        finally:
+            if self._streams.get(connected.key) is connected:
+                del self._streams[connected.key]
+                self._flows[flow].stream_left(stream)
+
+    def _admit(self, connected: _ConnectedStream) -> bool:
+        """Let the newest attempt in; return False for an older one."""
+        before = self._streams.get(connected.key)
         if before is not None:
-            if before[:2] > connected[:2]:
+            if before.age > connected.age:
                 return False
-            _send(before.writer, Order(stop=True))
-            self._flows[key[0]].stream_left(key[1])
-        self._streams[key] = connected
+            before.send(Order(stop=True))
+            self._flows[connected.attempt.flow].stream_left(connected.attempt.stream)
+        self._streams[connected.key] = connected
         return True
-
-    def _is_current(self, key: tuple[int, int], writer: asyncio.StreamWriter) -> bool:
-        connected = self._streams.get(key)
-        return connected is not None and connected.writer is writer
-
-
-def _send(writer: asyncio.StreamWriter, message: Challenge | Order) -> None:
-    if not writer.is_closing():
-        writer.write(encode(message))

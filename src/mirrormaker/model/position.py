@@ -6,9 +6,10 @@ A stream gets a position, and reports it again and again as it advances.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mirrormaker.errors import BadMessage
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.records.batch import SEQUENCES
 
@@ -48,6 +49,17 @@ class Cut(NamedTuple):
         """Return the target partition."""
         return self.topic, self.partition
 
+    def to_json(self) -> list[Any]:
+        """Return the cut as JSON values: three numbers, unless there is more to say."""
+        return list(self if self.topic or self.ahead else self[:3])
+
+    @classmethod
+    def from_json(cls, row: Any) -> Cut:
+        """Return the cut that `to_json` has written."""
+        if type(row) is not list or list(map(type, row)) not in _CUT_TYPES:
+            raise BadMessage("a cut cannot be read")
+        return cls(*row)
+
 
 @dataclass(frozen=True)
 class Position:
@@ -84,7 +96,11 @@ class Position:
     def advanced(self, offset: int, leader_epoch: int, moved: Iterable[Cut]) -> Position:
         """Return the position at a later offset; `moved` are the cuts that changed."""
         cuts = {cut.place: cut for cut in self.cuts} | {cut.place: cut for cut in moved}
-        return replace(self, offset=offset, leader_epoch=leader_epoch, cuts=tuple(cuts.values()))
+        # dataclasses.replace takes four times as long, and every report of every partition comes through here.
+        return Position(
+            self.topic, self.partition, offset, leader_epoch, self.topic_id, self.identity, self.target_cluster,
+            self.target_topic_id, self.target_partitions, tuple(cuts.values()), self.fingerprint, self.by_key,
+        )  # fmt: skip
 
     def records_since(self, before: Position) -> int:
         """Return how many records the target got since an earlier position of the same identity.
@@ -94,25 +110,34 @@ class Position:
         then = {cut.place: cut.sequence for cut in before.cuts}
         return sum((cut.sequence - then.get(cut.place, 0)) % SEQUENCES for cut in self.cuts)
 
-    def to_json(self) -> dict[str, Any]:
+    def cuts_since(self, before: Position) -> list[Cut]:
+        """Return the cuts that differ from those of an earlier position, or are new: `advanced` adds them to it."""
+        known = set(before.cuts)
+        return [cut for cut in self.cuts if cut not in known]
+
+    def to_json(self) -> list[Any]:
         """Return the position as JSON values."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "identity": [self.identity.producer_id, self.identity.epoch],
-            "cuts": [list(cut) for cut in self.cuts],
-        }
+        return [
+            self.topic, self.partition, self.offset, self.leader_epoch, self.topic_id, self.identity.producer_id,
+            self.identity.epoch, self.target_cluster, self.target_topic_id, self.target_partitions, self.fingerprint, self.by_key,
+            [cut.to_json() for cut in self.cuts],
+        ]  # fmt: skip
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Position:
+    def from_json(cls, row: Any) -> Position:
         """Return the position that `to_json` has written."""
+        if type(row) is not list or list(map(type, row)) != _POSITION_TYPES:
+            raise BadMessage("a position cannot be read")
+        (
+            topic, partition, offset, leader_epoch, topic_id, producer_id, epoch, target_cluster, target_topic_id,
+            target_partitions, fingerprint, by_key, cuts,
+        ) = row  # fmt: skip
         return cls(
-            **{name: data[name] for name in _PLAIN},
-            identity=Identity(*data["identity"]),
-            cuts=tuple(Cut(*cut) for cut in data["cuts"]),
-        )
+            topic, partition, offset, leader_epoch, topic_id, Identity(producer_id, epoch), target_cluster, target_topic_id,
+            target_partitions, tuple(map(Cut.from_json, cuts)), fingerprint, by_key,
+        )  # fmt: skip
 
 
-_PLAIN = (
-    "topic", "partition", "offset", "leader_epoch", "topic_id", "target_cluster",
-    "target_topic_id", "target_partitions", "fingerprint", "by_key",
-)  # fmt: skip
+# JSON values by type. Comparing types takes a tenth of the time that a `match` with class patterns takes.
+_CUT_TYPES: tuple[list[type], ...] = ([int, int, int], [int, int, int, str, int])
+_POSITION_TYPES = [str, int, int, int, str, int, int, str, str, int, int, bool, list]

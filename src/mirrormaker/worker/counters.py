@@ -54,9 +54,14 @@ class Counters:
             self.latency_counts[bisect_left(_BOUNDS, latency)] += count
             self.latency_ms += latency * count
 
+    @property
+    def has_news(self) -> bool:
+        """Return True if something was counted since the last report."""
+        return bool(self.batches_forwarded or self.batches_repacked or self.retries or self.resumes)
+
     def collect(self) -> CounterReport | None:
         """Return what was counted since the last call; None if nothing was."""
-        if not (self.batches_forwarded or self.batches_repacked or self.retries or self.resumes):
+        if not self.has_news:
             return None
         counts = tuple((at, count) for at, count in enumerate(self.latency_counts) if count)
         milliseconds = max(0, round(self.latency_ms))

@@ -5,44 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from mirrormaker.control.control_client import ControlClient
-from mirrormaker.control.control_messages import (
-    CannotDeliver,
-    Ended,
-    NeedsIdentity,
-    Outcome,
-    PartitionReport,
-    Released,
-    Report,
-    Stopped,
-    Take,
-)
+from mirrormaker.control.control_messages import Take
 from mirrormaker.control.lease import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, lease_clock
-from mirrormaker.errors import (
-    OUTAGE,
-    BrokerError,
-    DriverGone,
-    MirrorError,
-    Undeliverable,
-    describe,
-)
+from mirrormaker.errors import OUTAGE, BrokerError, DriverGone, MirrorError, describe
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.buffer import Buffer
-from mirrormaker.worker.counters import cpu_seconds, memory_bytes
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetchers import Fetchers
 from mirrormaker.worker.handler import load_handler
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
+from mirrormaker.worker.reporting import Reporting
 from mirrormaker.worker.sender import Sender
 from mirrormaker.worker.stream_metadata import StreamMetadata
 from mirrormaker.worker.stream_task import StreamTask
@@ -78,13 +62,10 @@ class Stream:
             self._no_handler = str(error)
         self._handler_thread = ThreadPoolExecutor(1, "message-handler")
         self._runs: set[asyncio.Task[None]] = set()
+        self.reporting = Reporting()
         self._lease_from = lease_clock()  # when the last report was sent that the driver has answered
         self._sent_at: dict[int, float] = {}  # by report number
         self._parent = os.getppid()
-        self._ended: list[Ended] = []
-        self._never_taken: list[TopicPartition] = []
-        self._reports = 0
-        self._cpu_before = cpu_seconds()  # Spark may have used this process for another task before
         self._was_told_to_stop = False
         self._stopping = asyncio.Event()
         self._is_cut_off = False  # from the driver, and so without a lease
@@ -95,15 +76,19 @@ class Stream:
         """Mirror until told to stop; return how far each partition came."""
         task = self.work
         client = await ControlClient.open(task.control, task.secret, task.flow, task.job, self.number, self.attempt)
-        self._report_now = asyncio.Event()
         listening = asyncio.create_task(self._follow_orders(client))
         try:
+            next_tick = time.monotonic() + REPORT_EVERY
             while not self._stopping.is_set():
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
-                self._report_now.clear()
+                    await asyncio.wait_for(self.reporting.is_urgent.wait(), max(0.0, next_tick - time.monotonic()))
+                if time.monotonic() < next_tick:
+                    # Only what has ended is urgent: looking at every cursor each time would be too much when many end.
+                    await self._send_report(client, ())
+                    continue
+                next_tick = time.monotonic() + REPORT_EVERY
                 self._tick()
-                await self._send_report(client)
+                await self._send_report(client, self.cursors.values())
             if not self._is_cut_off:
                 await self._finish(client)
         except DriverGone:
@@ -124,13 +109,16 @@ class Stream:
         while self.cursors and self.has_lease():
             await asyncio.wait([c.done for c in self.cursors.values()], timeout=REPORT_EVERY)
             await asyncio.sleep(0)
-            await self._send_report(client)
-        await self._send_report(client)
+            await self._send_report(client, self.cursors.values())
+        await self._send_report(client, self.cursors.values())
 
-    async def _send_report(self, client: ControlClient) -> None:
-        number = self._reports = self._reports + 1
-        self._sent_at[number] = lease_clock()
-        await client.report(self._report(number))
+    async def _send_report(self, client: ControlClient, cursors: Iterable[Cursor]) -> None:
+        """Report what has changed of these cursors, and what has ended."""
+        self.reporting.is_urgent.clear()
+        now = lease_clock()
+        report = self.reporting.report(cursors, self.buffer.bytes)
+        self._sent_at[report.number] = now
+        await client.report(report)
 
     async def _follow_orders(self, client: ControlClient) -> None:
         """Carry out the driver's orders as they come."""
@@ -145,11 +133,11 @@ class Stream:
                 if order.stop:
                     self._was_told_to_stop = True
                     self._stopping.set()
-                    self._report_now.set()
+                    self.reporting.is_urgent.set()
         except DriverGone:
             self._is_cut_off = True
             self._stopping.set()
-            self._report_now.set()
+            self.reporting.is_urgent.set()
 
     def _extend_lease(self, number: int) -> None:
         """The lease counts from when the answered report was sent: answers may have waited in a frozen process."""
@@ -161,9 +149,10 @@ class Stream:
         waiting = self._next.pop(key, None)
         if cursor is not None:
             cursor.release()
-        if cursor is None or waiting is not None:
-            self._never_taken.append(key)
-            self._report_now.set()
+        if waiting is not None:
+            self.reporting.never_began(waiting)
+        elif cursor is None:
+            self.reporting.never_taken(key)
 
     def has_lease(self) -> bool:
         """Return True while this stream may send."""
@@ -199,6 +188,8 @@ class Stream:
             return
         if key in self.cursors:  # the driver gave up waiting for it, and wants it to start again
             self.cursors[key].release()
+            if key in self._next:
+                self.reporting.never_began(self._next[key])
             self._next[key] = take
             return
         cursor = Cursor(self, take.position, clean=take.clean)
@@ -238,9 +229,8 @@ class Stream:
             cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
         else:
             await cursor.run()
-        self._ended.append(Ended(self._partition_report(cursor, cursor.closing), _outcome(cursor.done.result())))
+        self.reporting.ended(cursor)
         del self.cursors[cursor.topic, cursor.partition]
-        self._report_now.set()
         if (take := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
             self._take(take)
 
@@ -255,33 +245,6 @@ class Stream:
         if not self._knows_topics(cursor):
             cursor.note = cursor.note or "waiting until source and target show the topics"
             await asyncio.sleep(0.2)
-
-    def _report(self, number: int) -> Report:
-        """Collect each cursor's position, and the partitions that ended since the last report."""
-        ended, self._ended = self._ended, []
-        never_taken, self._never_taken = self._never_taken, []
-        return Report(
-            number,
-            tuple(self._partition_report(cursor, cursor.current) for cursor in self.cursors.values()),
-            tuple(ended),
-            tuple(never_taken),
-            buffer_bytes=self.buffer.bytes,
-            cpu_seconds=round(cpu_seconds() - self._cpu_before, 3),
-            memory_bytes=memory_bytes(),
-        )
-
-    def _partition_report(self, cursor: Cursor, position: Position) -> PartitionReport:
-        return PartitionReport(
-            position,
-            cursor.tenancy,
-            cursor.state,
-            cursor.note,
-            cursor.records,
-            cursor.bytes,
-            cursor.high_watermark,
-            cursor.is_clean,
-            cursor.counters.collect(),
-        )
 
     # -- what cursors ask for
 
@@ -337,17 +300,6 @@ class Stream:
                 self.check_topics(cursor)
             except Renumber as reason:
                 cursor.interrupt(reason)
-
-
-def _outcome(why: Exception | None) -> Outcome:
-    """Translate the reason for which a cursor ended."""
-    if why is None:
-        return Released()
-    if isinstance(why, Renumber):
-        return NeedsIdentity(int(why.where), why.reason, tuple(why.topics))
-    if isinstance(why, Undeliverable):
-        return CannotDeliver(why.offset, why.cause, str(why))
-    return Stopped(str(why), final=isinstance(why, MirrorError) and not why.retriable)
 
 
 def run(work: StreamTask, number: int, attempt: int) -> list[Position]:

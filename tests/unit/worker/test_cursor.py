@@ -215,8 +215,9 @@ def test_a_partition_let_go_with_requests_of_unknown_fate_is_not_clean(play: Pla
         cursor.release()
         await until(cursor.done.done)
         assert cursor.outlets[0].channel.must_read_log
-        report = stage.stream._partition_report(cursor, cursor.current)
-        assert not report.clean, "nothing tells the driver to have the log read"
+        stage.stream.reporting.ended(cursor)
+        (ended,) = stage.stream.reporting.report((), 0).ended
+        assert not ended.partition.clean, "nothing tells the driver to have the log read"
 
     play(scene)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from mirrormaker.control.control_messages import Ended, NeedsIdentity, Order, Stopped, Take
+from mirrormaker.control.control_messages import Ended, NeedsIdentity, Order, Released, Report, Stopped, Take
+from mirrormaker.control.control_server import ControlServer
 from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.cursor import Cursor
+from mirrormaker.worker.reporting import Reporting
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_metadata import StreamMetadata
 from mirrormaker.worker.stream_task import StreamTask
@@ -51,11 +53,10 @@ class Orders:
 def test_a_stream_that_cannot_load_the_handler_mirrors_nothing() -> None:
     async def body() -> list[Ended]:
         stream = Stream(work(("no_such_module:handle", None)), 0, 0)
-        stream._report_now = asyncio.Event()
         stream._take(Take(POSITION, True, 1))
         await asyncio.sleep(0.05)
         assert not stream.cursors
-        return stream._ended
+        return list(stream.reporting.report((), 0).ended)
 
     (end,) = asyncio.run(body())
     assert isinstance(end.outcome, Stopped)
@@ -91,7 +92,6 @@ def given(tenancy: int) -> Order:
 def test_what_was_given_again_and_taken_back_is_not_begun() -> None:
     async def body() -> Stream:
         stream = Stream(work(), 0, 0)
-        stream._report_now = asyncio.Event()
         orders: Any = Orders(given(1), given(2), Order(release=(("orders", 0),)))
         await stream._follow_orders(orders)
         return stream
@@ -100,8 +100,25 @@ def test_what_was_given_again_and_taken_back_is_not_begun() -> None:
     (cursor,) = stream.cursors.values()
     assert (cursor.tenancy, getattr(cursor, "released", 0)) == (1, 2)
     assert not stream._next
-    assert stream._never_taken == [("orders", 0)]
-    assert not stream._ended
+    report = stream.reporting.report((), 0)
+    assert [(ended.partition.tenancy, ended.outcome) for ended in report.ended] == [(2, Released())]
+    assert not report.ended[0].partition.clean, "the first cursor may have requests under way"
+    assert not report.never_taken
+
+
+@pytest.mark.usefixtures("slow")
+def test_what_was_given_twice_over_is_begun_once_and_every_other_tenancy_ends() -> None:
+    async def body() -> Stream:
+        stream = Stream(work(), 0, 0)
+        orders: Any = Orders(given(1), given(2), given(3), Order(release=(("payments", 7),)))
+        await stream._follow_orders(orders)
+        return stream
+
+    stream = asyncio.run(body())
+    assert [take.tenancy for take in stream._next.values()] == [3]
+    report = stream.reporting.report((), 0)
+    assert [ended.partition.tenancy for ended in report.ended] == [2]
+    assert report.never_taken == (("payments", 7),), "it never came, and no tenancy can be named"
 
 
 def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_judged(
@@ -126,12 +143,11 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
 
     async def body() -> list[Ended]:
         stream = Stream(work(), 0, 0)
-        stream._report_now = asyncio.Event()
         stream.source.topics = {"orders": Topic("orders", old, False, {0: Partition(1, 0, 1)})}
         stream.target.topics = {"orders": Topic("orders", bytes(16), False, {0: Partition(1, 0, 1)})}
         stream._take(Take(replace(POSITION, topic_id=new.hex()), True, 1))
         await asyncio.sleep(0.05)
-        return stream._ended
+        return list(stream.reporting.report((), 0).ended)
 
     (end,) = asyncio.run(body())
     assert not isinstance(end.outcome, NeedsIdentity)
@@ -164,13 +180,12 @@ def test_partitions_that_start_together_share_the_requests_for_their_topics(monk
 
     async def body() -> Stream:
         stream = Stream(work(), 0, 0)
-        stream._report_now = asyncio.Event()
         for side, cluster in (("source", stream.source), ("target", stream.target)):
             monkeypatch.setattr(cluster, "refresh", partial(refresh_of(side), cluster))
         for name in names:
             for partition in range(4):
                 stream._take(Take(replace(POSITION, topic=name, partition=partition), True, 1))
-        while len(stream._ended) < 1000:
+        while len(stream.reporting._ended) < 1000:
             await asyncio.sleep(0.01)
         return stream
 
@@ -201,3 +216,86 @@ def test_a_tick_looks_only_at_partitions_that_wait_for_records_to_skip(monkeypat
         assert not looked_at and not stream._skipping
 
     asyncio.run(body())
+
+
+class Driver:
+    """A flow that writes down what a stream reports."""
+
+    may_answer = True
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.events: list[str] = []
+
+    def stream_arrived(self, stream: int) -> None:
+        self.events.append("arrived")
+
+    def stream_reported(self, stream: int, report: Report) -> None:
+        self.reports.append(report)
+
+    def stream_left(self, stream: int) -> None:
+        self.events.append("left")
+
+    @property
+    def ended(self) -> list[int]:
+        return [ended.partition.tenancy for report in self.reports for ended in report.ended]
+
+
+def test_a_stream_looks_at_all_of_its_partitions_twice_a_second_and_not_whenever_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = 1000
+    looked_at = ticks = 0
+
+    async def run(cursor: Cursor) -> None:
+        await cursor._release.pause(60)
+        # They end one after the other, each in its own turn of the event loop.
+        for _ in range(cursor.partition):
+            await asyncio.sleep(0)
+        cursor.done.set_result(None)
+
+    def is_news(reporting: Reporting, cursor: Cursor, ask: Callable[..., bool] = Reporting._is_news) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return ask(reporting, cursor)
+
+    def tick(stream: Stream, go_on: Callable[[Stream], None] = Stream._tick) -> None:
+        nonlocal ticks
+        ticks += 1
+        go_on(stream)
+
+    monkeypatch.setattr(Cursor, "run", run)
+    monkeypatch.setattr(Stream, "_tick", tick)
+    monkeypatch.setattr(Stream, "_knows_topics", lambda *_: True)
+    monkeypatch.setattr(Reporting, "_is_news", is_news)
+
+    async def body() -> Driver:
+        server, driver = ControlServer(), Driver()
+        server.register(0, driver)
+        await server.open("127.0.0.1", "127.0.0.1")
+        running = asyncio.create_task(Stream(replace(work(), control=server.address, secret=server.secret), 0, 0).run())
+        while not server.is_connected(0, 0):
+            await asyncio.sleep(0.01)
+        positions = [replace(POSITION, partition=number, cuts=(Cut(number, 0, 0),)) for number in range(many)]
+        server.order(0, 0, Order(take=tuple(Take(position, True, n) for n, position in enumerate(positions))))
+        while sum(len(report.partitions) for report in driver.reports) < many:
+            await asyncio.sleep(0.01)
+        idle = len(driver.reports)
+        while len(driver.reports) < idle + 2:
+            await asyncio.sleep(0.01)
+        assert not any(report.partitions for report in driver.reports[idle:])
+        for position in positions:
+            server.order(0, 0, Order(release=(position.key,)))
+        while len(driver.ended) < many:
+            await asyncio.sleep(0.01)
+        server.order(0, 0, Order(stop=True))
+        assert await running == []
+        await server.close()
+        await asyncio.sleep(0.05)
+        return driver
+
+    driver = asyncio.run(asyncio.wait_for(body(), 60))
+    assert sorted(driver.ended) == list(range(many))
+    assert len(driver.reports) <= many + ticks + 2
+    assert looked_at <= many * ticks
+    assert driver.events == ["arrived", "left"]
