@@ -16,8 +16,7 @@ from tests.support.table_stage import table_stage
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 AT_ONCE = 16  # more than the codes of any row
-# Each of these codes takes seconds of its own, because it concerns the whole source; `faults --table` tries all.
-WHOLE_CODES = 4
+ONE_BY_ONE = 4  # codes of a row whose codes have to be tried one after the other, each for some seconds
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +29,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_error_of_one_topic_stays_with_its_topic(table: Table, row: Row) -> None:
     codes = sample_codes(row)
-    if row.whole:
+    if not row.together:
         # The special codes, and some of the others.
-        codes = (*row.special, *(code for code in codes if code not in row.special))[:WHOLE_CODES]
+        codes = (*row.special, *(code for code in codes if code not in row.special))[:ONE_BY_ONE]
     cells = table.run(row, codes)
     assert [cell.code for cell in cells] == list(codes)
     failed = [str(cell) for cell in cells if not cell.holds]

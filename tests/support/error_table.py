@@ -60,7 +60,7 @@ class Table:
 
     def run(self, row: Row, codes: Sequence[int], deadline: float = float("inf")) -> list[Cell]:
         """Return the cells of a row; those that are not begun before the deadline are missing."""
-        at_once = 1 if row.whole else self._at_once
+        at_once = self._at_once if row.together else 1
         cells = []
         for start in range(0, len(codes), at_once):
             if now() < deadline:
