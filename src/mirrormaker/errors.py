@@ -8,6 +8,7 @@
     │   ├── ZooKeeperError          no ZooKeeper server answers
     │   └── UnsupportedRequest      a broker does not know a request
     ├── LedgerError                 the group's committed positions do not fit this mirror
+    │   └── EntryError              one partition's ledger entry cannot be read or written
     ├── FencedError                 another process took this one's place in the group
     ├── AbortError                  a record cannot be delivered, and the user chose to stop then
     ├── PartitionError              one partition cannot go on for now
@@ -89,6 +90,13 @@ class UnsupportedRequest(ClusterError):
 
 class LedgerError(MirrorError):
     """The group's committed positions do not fit this mirror."""
+
+
+class EntryError(LedgerError):
+    """The ledger entry of one partition cannot be read or written."""
+
+    retriable = True
+    scope = Scope.PARTITION
 
 
 class FencedError(MirrorError):

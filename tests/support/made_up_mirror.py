@@ -43,7 +43,7 @@ class MadeUpMirror:
     def snapshot(self) -> Snapshot:
         """Return the figures after one more second."""
         self.mirror()
-        source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, 0, 0, self.counts)
+        source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, (), 0, 0, self.counts)
         streams = [
             Stream("old", n, len(self.keys) // self.streams, self.counts.streams[n]) for n in range(self.streams)
         ]

@@ -1,4 +1,4 @@
-"""`mirrormaker offsets`: show how far a consumer group is. It replaces Kafka's kafka-consumer-offset-checker."""
+"""`mirrormaker offsets`: show the progress of a consumer group. It replaces Kafka's kafka-consumer-offset-checker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPTIONS = (
         ("--topic",), "Topics to show. Separate the names with commas.",
         "TOPICS", default_text="all topics of the group", group=_OUTPUT,
     ),
-    Option(("--broker-info",), "Print the addresses of the brokers, too.", group=_OUTPUT),
+    Option(("--broker-info",), "Also print the addresses of the brokers.", group=_OUTPUT),
     Option(
         ("--watch",),
         "Repeat every SECONDS until Ctrl+C, with the speed of each partition and the time until it has caught up."
@@ -201,9 +201,9 @@ def _original_words(error: ClusterError, connect: str) -> str:
 
 COMMAND = Command(
     name="offsets",
-    purpose="show how far a consumer group is, partition by partition",
+    purpose="show the progress of a consumer group, partition by partition",
     usage="--group GROUP (--zookeeper HOSTS | --bootstrap-server HOSTS) [OPTION ...]",
-    description="Show how far a consumer group is: the committed offset, the end of the log, the lag and the owner of"
+    description="Show the progress of a consumer group: the committed offset, the end of the log, the lag and the owner of"
     " each partition.",
     options=_OPTIONS,
     examples=(

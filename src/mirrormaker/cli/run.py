@@ -58,7 +58,7 @@ COMMAND = Command(
             '    --whitelist "orders, payments" --num.streams 4',
         ),
         Example(
-            "Migrate all topics: mirror the records that the source has now, then exit:",
+            "Migrate all topics: mirror up to the source's end offsets, then exit:",
             "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
             '    --whitelist ".*" --exit.when.caught.up',
         ),

@@ -31,7 +31,7 @@ _OPTIONS = (
     ),
     Option(("--consumer.config",), "Consumer file. Can be repeated.", "FILE", repeated=True),
     Option(("--producer.config",), "Producer file. Can be repeated.", "FILE", repeated=True),
-    Option(("--all",), "Show also the settings that are not in the file, with their defaults."),
+    Option(("--all",), "Also show the settings that are not in the file, with their defaults."),
     *(option for option in options.OPTIONS if option.names[0] in ("--jaas.config", "--krb5.config")),
 )  # fmt: skip
 HIDDEN = "[hidden]"
@@ -165,7 +165,7 @@ COMMAND = Command(
     options=_OPTIONS,
     examples=(
         Example("Show two files, and whether they fit together:", "%(prog)s consumer.properties producer.properties"),
-        Example("Show also the defaults:", "%(prog)s --producer.config target.properties --all"),
+        Example("Also show the defaults:", "%(prog)s --producer.config target.properties --all"),
     ),
     exit_codes={0: "every file can be used", 1: "at least one file has an error"},
     run=run,

@@ -25,7 +25,7 @@ _SHARED_WITH_RUN = {
     "--consumer.config": "Property file of a source cluster. Repeat the option to compare several clusters.",
     "--producer.config": "",
     "--whitelist": "Topics to compare: a Java regular expression that matches the whole name. A comma means 'or';"
-    " blanks are ignored.",
+    " spaces are ignored.",
     "--blacklist": "Compare all topics except those whose names match this Java regular expression.",
     "--jaas.config": "",
     "--krb5.config": "",
@@ -46,8 +46,10 @@ _OPTIONS = (
         if option.names[0] in _SHARED_WITH_RUN
     ),
     Option(
-        ("--topics",), "Compare only these of the chosen topics. Separate the names with commas.",
-        "NAMES", default_text="all chosen topics", group=_COMPARING,
+        ("--topics",),
+        "Compare only these topics, out of those that --whitelist or --blacklist selects. Separate the names with"
+        " commas.",
+        "NAMES", default_text="all selected topics", group=_COMPARING,
     ),
     Option(
         ("--from",),
@@ -56,7 +58,7 @@ _OPTIONS = (
         "TIME", default_text="all records", group=_COMPARING, dest="since",
     ),
     Option(
-        ("--to",), "Compare only records with a timestamp before this one, written like that of --from.",
+        ("--to",), "Compare only records with a timestamp before this one, in the format of --from.",
         "TIME", default_text="all records", group=_COMPARING, dest="until",
     ),
     Option(
@@ -146,7 +148,7 @@ COMMAND = Command(
     purpose="compare source and target, record by record",
     usage="--consumer.config FILE --producer.config FILE --whitelist REGEX [OPTION ...]",
     description="Compare the records of both sides: key, value, headers, timestamp and order. Records that are not"
-    " mirrored yet, or that retention or compaction removed, are counted and are no differences.",
+    " mirrored yet, or that retention or compaction removed, are counted, but not as differences.",
     options=_OPTIONS,
     examples=(
         Example(

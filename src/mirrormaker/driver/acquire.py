@@ -1,9 +1,15 @@
-"""From an assignment to owned partitions: find where each one starts, and commit new identities before their first use."""
+"""From an assignment to owned partitions: find where each one starts, and commit new identities before their first use.
+
+A partition that cannot start does not keep the others waiting. One whose trouble may pass in a moment (a leader that moves)
+stays pending; one that needs somebody's help (a missing permission, a damaged ledger entry) is owned as stopped, with its
+reason. Both are tried again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -13,9 +19,9 @@ from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
 from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Scheduler
-from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.driver.start_positions import Entry, StartPositions
 from mirrormaker.driver.topics import TargetTopics
-from mirrormaker.errors import OUTAGE, ClusterError, PartitionError, Unanswered
+from mirrormaker.errors import OUTAGE, ClusterError, EntryError, MirrorError, PartitionError, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
     ContinuedFromZooKeeper,
@@ -24,6 +30,7 @@ from mirrormaker.events.partition_events import (
     Waiting,
     ZooKeeperUnread,
 )
+from mirrormaker.model import partition_life as life
 from mirrormaker.model.ledger import check_fits, unpack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
@@ -31,9 +38,11 @@ from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
-Committed = dict[TopicPartition, tuple[int, str]]  # offset and metadata
+Entries = dict[TopicPartition, Entry]
+Refused = dict[TopicPartition, Exception]
 
 _RETRY_AFTER = 5.0  # seconds until partitions that could not be acquired are tried again
+_IN_ONE_TURN = 200  # ledger entries that are read before the rest of the event loop has its turn
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,10 @@ class Acquisition:
         self.assigned = asyncio.Event()  # set when the assignment has to be looked at again
         self.first_start: bool | None = None  # of this group; None until its offsets are read
         self.overtaken: list[str] = []  # partitions whose next records retention has removed before this start
-        self._leaderless: set[TopicPartition] = set()
         # Partitions that were assigned at the group's first start and have not begun yet.
         self._from_first_start: set[TopicPartition] = set()
+        # Why partitions could not be acquired, as it was reported.
+        self._reported: dict[TopicPartition, str] = {}
         self._retry: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> set[TopicPartition]:
@@ -75,42 +85,135 @@ class Acquisition:
         if any(not parts.routing.is_known(topic) for topic, _ in self.pending):
             # The group's leader knows of more topics than we do.
             await ask_until_answered(self._sync_topics, parts.report)
-        committed = await ask_until_answered(parts.membership.committed, parts.report)
-        if self.first_start is None:
-            self.first_start = not committed
-            self._from_first_start = set() if committed else set(self.pending)
-        await self._add_zookeeper_offsets(committed)
-        await ask_until_answered(lambda: self._grow_as_before(committed), parts.report)
-        found = await self._find_starts(committed)
-        if found is None:
-            return set()
-        continued, started = found
-        for position in [*continued, *started]:
-            check_fits(position)
-        await ask_until_answered(lambda: self._commit_new(started), parts.report)
+        entries, refused = await self._read_ledger()
+        await self._add_zookeeper_offsets(entries, refused)
+        await self._grow_as_before(entries)
+        keys = {key for key in self.pending if parts.routing.is_known(key[0])} - refused.keys()
+        # Only partitions of the first start begin where the settings say; they must not wait for others.
+        first = keys & self._from_first_start
+        if first and first != keys:
+            keys = first
+            self._retry_later()
+        refused |= self._without_leader(keys, entries)
+        starts = await parts.start_positions.find(keys - refused.keys(), entries, bool(first))
+        refused |= starts.failed
+        continued = self._that_fit(starts.continued, refused)
+        started = self._that_fit(starts.started, refused)
+        started = await ask_until_answered(lambda: self._commit_new(started, refused), parts.report)
         await self._note_overtaken(continued)
         for clean, positions in ((False, continued), (True, started)):
             for position in positions:
                 if position.key in self.pending:
-                    parts.scheduler.owned[position.key] = OwnedPartition(position, clean=clean, committed=position)
+                    waiting = life.Life(life.Waiting(clean))
+                    parts.scheduler.add(OwnedPartition(position, waiting, committed=position))
         acquired = self.pending & parts.scheduler.owned.keys()
+        for key in acquired:
+            self._reported.pop(key, None)
         self._from_first_start -= acquired
+        self._set_aside({key: error for key, error in refused.items() if key in self.pending}, acquired)
         return acquired
 
+    # -- partitions that cannot start
+
+    def _set_aside(self, refused: Refused, acquired: set[TopicPartition]) -> None:
+        """Report partitions that cannot start, and try them again later; own those that need somebody's help as stopped."""
+        parts = self._parts
+        lasting = {key: error for key, error in refused.items() if not isinstance(error, OUTAGE)}
+        if lasting and len(lasting) == len(self.pending) and not (self._is_ready() or parts.scheduler.owned):
+            # Nothing can be mirrored.
+            error = lasting[min(lasting)]
+            raise error if isinstance(error, MirrorError) else ClusterError(describe(error))
+        if refused:
+            self._retry_later()
+        reasons: dict[str, type[Waiting] | type[PartitionStopped]] = {}
+        for key, error in sorted(refused.items()):
+            reason = describe(error)
+            if self._reported.get(key) != reason:
+                self._reported[key] = reason
+                reasons[reason] = PartitionStopped if key in lasting else Waiting
+            if key in lasting:
+                nowhere = Position(*key, 0, -1, "", NO_IDENTITY, parts.target.id, "", 0, ())
+                stopped = life.Life(life.Stopped(math.inf, clean=True), life.Trouble(reason))
+                parts.scheduler.add(OwnedPartition(nowhere, stopped, committed=nowhere, state="stopped"))
+        for reason, kind in reasons.items():
+            parts.report(kind(reason))
+
     def retry_refused(self) -> None:
-        """Try partitions again that had no counterpart on the target, and may have one by now."""
+        """Try partitions again that could not start."""
         parts = self._parts
         for key, owned in list(parts.scheduler.owned.items()):
-            if owned.position.identity == NO_IDENTITY and key[0] in parts.target.topics:
-                with contextlib.suppress(PartitionError):
-                    parts.routing.by_key(key[0])
-                    del parts.scheduler.owned[key]
-                    self.assigned.set()
+            if owned.position.identity == NO_IDENTITY and not owned.life.is_leaving and parts.routing.is_known(key[0]):
+                parts.scheduler.remove(key)
+                self.assigned.set()
 
-    async def _add_zookeeper_offsets(self, committed: Committed) -> None:
+    def _retry_later(self) -> None:
+        """Look at the assignment again in a while: some partitions could not be acquired."""
+        loop = asyncio.get_running_loop()
+        if self._retry is None or self._retry.when() < loop.time():
+            self._retry = loop.call_later(_RETRY_AFTER, self._try_again)
+
+    def _try_again(self) -> None:
+        self.retry_refused()
+        self.assigned.set()
+
+    def _without_leader(self, keys: set[TopicPartition], entries: Entries) -> Refused:
+        """Return partitions whose leaders would have to be asked for offsets, and that have none."""
+        source, target = self._parts.source, self._parts.target
+        refused: Refused = {}
+        for topic, partition in keys:
+            entry = entries.get((topic, partition))
+            if isinstance(entry, Position) and entry.target_cluster == target.id:
+                continue  # the ledger says where it starts
+            on_target = target.topics[topic].partitions
+            if not (source.leader(topic, partition) and all(target.leader(topic, p) for p in on_target)):
+                text = f"{topic}-{partition} has no leader, so its start is unknown"
+                refused[topic, partition] = ConnectionError(text)
+        return refused
+
+    def _that_fit(self, positions: list[Position], refused: Refused) -> list[Position]:
+        """Return the positions that a committed offset can carry."""
+        fitting = []
+        for position in positions:
+            try:
+                check_fits(position)
+                fitting.append(position)
+            except EntryError as error:
+                refused[position.key] = error
+        return fitting
+
+    # -- the ledger
+
+    async def _read_ledger(self) -> tuple[Entries, Refused]:
+        """Return the ledger entries of pending partitions, and the partitions whose entry cannot be read.
+
+        A partition whose entry cannot be read must not start anew: everything would be mirrored a second time.
+        """
+        parts = self._parts
+        committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
+        if self.first_start is None:
+            self.first_start = not (committed or failed)
+            self._from_first_start = set(self.pending) if self.first_start else set()
+        refused: Refused = {}
+        for key in failed.keys() & self.pending:
+            reason = parts.committer.reason(key[0], failed[key])
+            text = f"{key[0]}-{key[1]} stops: its committed offset cannot be read: {reason}"
+            refused[key] = failed[key] if failed[key].retriable else PartitionError(text)
+        entries: Entries = {}
+        for number, (key, (offset, metadata)) in enumerate(committed.items(), 1):
+            if number % _IN_ONE_TURN == 0:
+                await asyncio.sleep(0)
+            if key not in self.pending:
+                continue
+            try:
+                entries[key] = unpack(*key, offset, metadata) or offset
+            except EntryError as error:
+                refused[key] = error
+        return entries, refused
+
+    async def _add_zookeeper_offsets(self, entries: Entries, refused: Refused) -> None:
         """Add what an old consumer of the group has left in ZooKeeper, for partitions that Kafka has no position of."""
         group, zookeeper, report = self._parts.membership.group, self._parts.zookeeper, self._parts.report
-        missing = self.pending - committed.keys()
+        missing = self.pending - entries.keys() - refused.keys()
         if zookeeper is None or not missing:
             return
         try:
@@ -123,59 +226,21 @@ class Acquisition:
                 ) from error
             report(ZooKeeperUnread(str(error), len(missing)))
             return
-        found = {key: (old.offsets[key], "") for key in missing & old.offsets.keys()}
-        committed |= found
+        found = {key: old.offsets[key] for key in missing & old.offsets.keys()}
+        entries |= found
         if found:
             report(ContinuedFromZooKeeper(group, len(found)))
         if found and old.owners:
             report(OldConsumersRunning(group, ", ".join(list(old.owners)[:3])))
 
-    async def _find_starts(self, committed: Committed) -> tuple[list[Position], list[Position]] | None:
-        """Return the positions of pending partitions; None if the group has rebalanced before all were known."""
-        parts = self._parts
-        while True:
-            keys = self._without_refused({key for key in self.pending if self._has_leaders(key, committed)})
-            # Only partitions of the first start begin where the settings say; they must not wait for others.
-            first = keys & self._from_first_start
-            if first and first != keys:
-                keys = first
-                self._retry_later()
-            try:
-                return await parts.start_positions.find(keys, committed, bool(first))
-            except OUTAGE as error:
-                if isinstance(error, Unanswered):
-                    parts.report(Waiting(str(error)))
-                    self._leaderless |= {key for key in self.pending if key[0] == error.topic}
-                with contextlib.suppress(*OUTAGE):
-                    await parts.source.refresh()
-                    await parts.target.refresh()
-            if self.assigned.is_set():
-                return None
-
-    def _has_leaders(self, key: TopicPartition, committed: Committed) -> bool:
-        """Return True if the partition's leaders can be asked: one without a leader must not keep the others waiting."""
-        parts = self._parts
-        topic, partition = key
-        if not parts.routing.is_known(topic):
-            return False  # it was deleted a moment ago
-        entry = unpack(*key, *committed[key]) if key in committed else None
-        if entry is not None and entry.target_cluster == parts.target.id and key not in self._leaderless:
-            return True  # the ledger says where it starts
-        on_target = parts.target.topics[topic].partitions
-        if parts.source.leader(topic, partition) and all(parts.target.leader(topic, p) for p in on_target):
-            self._leaderless.discard(key)
-            return True
-        if key not in self._leaderless:
-            self._leaderless.add(key)
-            parts.report(Waiting(f"{topic}-{partition} has no leader, so its start is unknown"))
-        self._retry_later()
-        return False
-
-    def _retry_later(self) -> None:
-        """Look at the assignment again in a while: some partitions could not be acquired."""
-        loop = asyncio.get_running_loop()
-        if self._retry is None or self._retry.when() < loop.time():
-            self._retry = loop.call_later(_RETRY_AFTER, self.assigned.set)
+    async def _commit_new(self, started: list[Position], refused: Refused) -> list[Position]:
+        """Commit new identities, except of partitions that others have got meanwhile; return the committed ones."""
+        wanted = [position for position in started if position.key in self.pending]
+        reasons = await self._parts.committer.commit_new(wanted)
+        for (topic, partition), reason in reasons.items():
+            text = f"{topic}-{partition} stops: its new producer id cannot be committed: {reason}"
+            refused[topic, partition] = PartitionError(text)
+        return [position for position in wanted if position.key not in reasons]
 
     async def _note_overtaken(self, positions: list[Position]) -> None:
         """Note for the summary where the source has lost records; the stream that comes upon it counts them."""
@@ -189,36 +254,12 @@ class Acquisition:
                         f" begins at {start} by now"
                     )
 
-    async def _commit_new(self, started: list[Position]) -> None:
-        """Commit new identities, except of partitions that others have got meanwhile."""
-        started[:] = [position for position in started if position.key in self.pending]
-        await self._parts.committer.commit_new(started)
-
-    async def _grow_as_before(self, committed: Committed) -> None:
+    async def _grow_as_before(self, entries: Entries) -> None:
         """Add partitions on the target where the source grew while no mirror ran and both had equally many before."""
         routing = self._parts.routing
         known = {topic for topic, _ in self.pending if routing.is_known(topic)}
         smaller = {topic for topic in known if routing.counts(topic)[0] > routing.counts(topic)[1]}
-        entries = [unpack(*key, *entry) for key, entry in committed.items() if key[0] in smaller]
-        grow = {entry.topic for entry in entries if entry and routing.had_equal_counts(entry)}
-        await self._parts.topics.ensure([self._parts.source.topics[topic] for topic in grow], grow)
-
-    def _without_refused(self, keys: set[TopicPartition]) -> set[TopicPartition]:
-        """Leave out topics without a place on the target: at the start they are an error, later they stop alone."""
-        parts = self._parts
-        refused: dict[str, str] = {}
-        for topic in {topic for topic, _ in keys}:
-            try:
-                parts.routing.by_key(topic)
-            except PartitionError as error:
-                if not self._is_ready():
-                    raise
-                refused[topic] = str(error)
-                parts.report(PartitionStopped(refused[topic]))
-        for key in keys:
-            if key[0] in refused:
-                count = parts.routing.counts(key[0])[1]
-                nowhere = Position(*key, 0, -1, "", NO_IDENTITY, parts.target.id, "", count, ())
-                owned = parts.scheduler.owned[key] = OwnedPartition(nowhere, clean=True, committed=nowhere)
-                owned.stop(refused[key[0]], final=True)
-        return {key for key in keys if key[0] not in refused}
+        positions = [entry for key, entry in entries.items() if key[0] in smaller and isinstance(entry, Position)]
+        grow = {position.topic for position in positions if routing.had_equal_counts(position)}
+        if grow:
+            await self._parts.topics.ensure([self._parts.source.topics[topic] for topic in grow], grow)

@@ -2,7 +2,7 @@
 
 The order is fixed. A new producer identity is committed before its first record is sent (`commit_new`, `commit_renumbered`); a
 position is committed only after the target has acknowledged everything before it (`commit_moved`). Anything else that has to be
-durable before a position belongs in front of `_write`.
+durable before a position is written in `_write`, before it calls `membership.commit`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterator
 
-from mirrormaker.driver.membership import Membership
+from mirrormaker.driver.membership import Membership, Row
 from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
 from mirrormaker.driver.scheduler import Scheduler
-from mirrormaker.errors import OUTAGE, ClusterError
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, describe
 from mirrormaker.events import event
-from mirrormaker.events.partition_events import ZooKeeperUnwritten
-from mirrormaker.model.ledger import rows
+from mirrormaker.events.partition_events import CommitRefused, ZooKeeperUnwritten
+from mirrormaker.kafka_errors import (
+    INVALID_COMMIT_OFFSET_SIZE,
+    OFFSET_METADATA_TOO_LARGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Position
+from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 _COMMIT_ALL_EVERY = 3600.0  # seconds: brokers before 2.1 forget an offset a day after it was written
+# The size of one commit, and of an entry in it without and for each of its target partitions: a quarter of a broker's default
+# message.max.bytes, since the brokers of another cluster may be set to less.
+_COMMIT_BYTES, _ENTRY_BYTES, _CUT_BYTES = 256 << 10, 400, 40
 _ZOOKEEPER_EVERY = 10.0  # seconds between two writes to ZooKeeper
 
 
 class Committer:
-    """Commits positions every interval, and at once where a partition has moved far."""
+    """Commits positions every interval, and at once where a partition has moved far. One commit runs at a time."""
 
-    def __init__(self, membership: Membership, scheduler: Scheduler, interval: float) -> None:
-        self._membership, self._scheduler, self._interval = membership, scheduler, interval
+    def __init__(self, membership: Membership, scheduler: Scheduler, interval: float, report: event.Report) -> None:
+        self._membership, self._scheduler, self._interval, self._report = membership, scheduler, interval, report
         self._now = asyncio.Event()
+        # A commit that was decided earlier must not land after a later one: it could bring an old identity back.
+        self._lock = asyncio.Lock()
 
     def commit_soon(self) -> None:
         """Do not wait for the end of the interval."""
@@ -52,30 +65,65 @@ class Committer:
 
     async def commit_moved(self, *, everything: bool = False) -> None:
         """Commit every position that has moved since its last commit, or all of them. Positions only go forward."""
-        moved = [
-            (owned, owned.position, owned.bytes)
-            for owned in self._scheduler
-            if (everything or owned.position != owned.committed) and not owned.renumbering and self.may_commit(owned)
-        ]
-        if moved:
-            await self._write([position for _, position, _ in moved])
-            for owned, position, size in moved:
-                owned.committed, owned.committed_bytes = position, size
+        scheduler = self._scheduler
+        async with self._lock:
+            candidates = [scheduler.owned[key] for key in (scheduler.owned if everything else scheduler.moved)]
+            moved = {
+                owned.position.key: (owned, owned.position, owned.bytes)
+                for owned in candidates
+                if not owned.is_renumbering and self.may_commit(owned)
+            }
+            async for written, refused in self._write([position for _, position, _ in moved.values()]):
+                for key in written:
+                    owned, position, size = moved[key]
+                    owned.committed, owned.committed_bytes, owned.commit_error = position, size, ""
+                    if owned.position is position:
+                        scheduler.moved.pop(key, None)
+                self._note_refused({moved[key][0]: error for key, error in refused.items()})
 
-    async def commit_new(self, positions: Collection[Position]) -> None:
-        """Commit positions under new identities, before their first record is sent."""
-        if positions:
-            await self._write(positions, must_exist=True)
+    def _note_refused(self, refused: dict[OwnedPartition, BrokerError]) -> None:
+        """Report positions that cannot be committed, each topic and reason once; their partitions flow on."""
+        news: dict[tuple[str, str], list[OwnedPartition]] = {}
+        for owned, error in refused.items():
+            if error.code == UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # the topic was deleted: there is nothing to remember of it
+            reason = self.reason(owned.position.topic, error)
+            if reason != owned.commit_error:
+                owned.commit_error = reason
+                news.setdefault((owned.position.topic, reason), []).append(owned)
+        for (topic, reason), partitions in news.items():
+            self._report(CommitRefused(topic, len(partitions), reason))
+
+    def reason(self, topic: str, error: BrokerError) -> str:
+        """Return why the coordinator refuses a partition of the topic, and the way out if there is one."""
+        if error.code == TOPIC_AUTHORIZATION_FAILED:
+            return denied(self._membership.cluster.endpoint, "Read", "topic", topic)
+        return describe(error)
+
+    async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:
+        """Commit positions under new identities, before their first record is sent; return reasons for those refused."""
+        found: dict[TopicPartition, str] = {}
+        async with self._lock:
+            async for _, refused in self._write(positions):
+                found |= {key: self.reason(key[0], error) for key, error in refused.items()}
+        return found
 
     async def commit_renumbered(self, owned: OwnedPartition, position: Position) -> None:
-        """Commit a partition's new identity, unless the partition belongs to another process by now."""
-        if not self.owns(owned):
-            return
-        await self._write([position])
-        if position.offset < owned.position.offset:  # another log under the same name has other ends
-            owned.goal, owned.high_watermark = None, -1
-        owned.position = owned.committed = position
-        owned.clean = True
+        """Commit a partition's new identity, unless the partition belongs to another process by now.
+
+        Raise PartitionError if the coordinator refuses it.
+        """
+        async with self._lock:
+            if not self.owns(owned):
+                return
+            errors = [error async for _, refused in self._write([position]) for error in refused.values()]
+            if errors:
+                reason = self.reason(position.topic, errors[0])
+                raise PartitionError(f"{owned.name} stops: its new producer id cannot be committed: {reason}")
+            if position.offset < owned.position.offset:  # another log under the same name has other ends
+                owned.goal, owned.high_watermark = None, -1
+            owned.position = owned.committed = position
+            self._scheduler.moved.pop(position.key, None)
 
     def owns(self, owned: OwnedPartition) -> bool:
         """Return True if the present generation assigns the partition to this process."""
@@ -92,10 +140,57 @@ class Committer:
         return self.owns(owned) or (self._is_current(owned) and is_leaving)
 
     def _is_current(self, owned: OwnedPartition) -> bool:
-        return not owned.outdated and self._scheduler.owned.get(owned.position.key) is owned
+        return not owned.life.is_outdated and self._scheduler.owned.get(owned.position.key) is owned
 
-    async def _write(self, positions: Collection[Position], *, must_exist: bool = False) -> None:
-        await self._membership.commit(rows(positions), must_exist=must_exist)
+    async def _write(
+        self, positions: Collection[Position]
+    ) -> AsyncIterator[tuple[list[TopicPartition], dict[TopicPartition, BrokerError]]]:
+        """Commit positions in chunks; yield the partitions of each chunk that were committed, and those that were refused.
+
+        A coordinator appends a whole commit as one batch, which must not be larger than its `message.max.bytes`.
+        """
+        waiting = list(_chunks(positions))
+        while waiting:
+            chunk = waiting.pop(0)
+            packed, refused = _packed(chunk)
+            chunk = [position for position in chunk if position.key not in refused]
+            refused |= await self._membership.commit(packed) if packed else {}
+            too_large = {key for key, error in refused.items() if error.code == INVALID_COMMIT_OFFSET_SIZE}
+            if too_large and len(chunk) > 1:
+                again = [position for position in chunk if position.key in too_large]
+                middle = (len(again) + 1) // 2
+                waiting[:0] = [half for half in (again[:middle], again[middle:]) if half]
+                refused = {key: error for key, error in refused.items() if key not in too_large}
+                chunk = [position for position in chunk if position.key not in too_large]
+            yield [position.key for position in chunk if position.key not in refused], refused
+
+
+def _packed(positions: Collection[Position]) -> tuple[dict[str, list[Row]], dict[TopicPartition, BrokerError]]:
+    """Return positions as rows of a commit, by topic, and those that are too large for a ledger entry."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    refused: dict[TopicPartition, BrokerError] = {}
+    for position in positions:
+        try:
+            row = (position.partition, position.offset, position.leader_epoch, pack(position))
+            rows[position.topic].append(row)
+        except EntryError as error:
+            refused[position.key] = BrokerError(OFFSET_METADATA_TOO_LARGE, str(error))
+    return rows, refused
+
+
+def _chunks(positions: Collection[Position]) -> Iterator[list[Position]]:
+    """Cut positions into lists that make commits of bounded size; an entry takes about 8 bytes for each target partition."""
+    chunk: list[Position] = []
+    size = 0
+    for position in positions:
+        entry = _ENTRY_BYTES + len(position.topic) + _CUT_BYTES * len(position.cuts)
+        if chunk and size + entry > _COMMIT_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(position)
+        size += entry
+    if chunk:
+        yield chunk
 
 
 class ZooKeeperWriter:

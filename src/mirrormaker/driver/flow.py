@@ -37,6 +37,7 @@ from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, M
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
+from mirrormaker.model.partition_life import Gone, Lapsed
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
@@ -81,10 +82,9 @@ class Flow:
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         reactions = Reactions(
             is_certain=lambda: self.membership.is_certain,
-            cannot_deliver=lambda owned, outcome: self.renumbering.cannot_deliver(owned, outcome),
-            renumber=lambda owned, need: self.renumbering.needs_identity(owned, need),
+            allocate=lambda owned, need: self.renumbering.allocate(owned, need),
             commit_soon=lambda: self.committer.commit_soon(),
-            first_stream=lambda: self.membership.streams_started(),
+            streams_work=lambda work: self.membership.streams_work(work),
         )
         streams = self.options.num_streams
         self.scheduler = Scheduler(number, streams, wiring.control, self._report, reactions, wiring.spark_log)
@@ -108,7 +108,7 @@ class Flow:
         wiring, scheduler, report = self.wiring, self.scheduler, self._report
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
         self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys, report)
-        self.committer = Committer(self.membership, scheduler, options.commit_interval)
+        self.committer = Committer(self.membership, scheduler, options.commit_interval, report)
         routing = Routing(
             source,
             target,
@@ -129,7 +129,7 @@ class Flow:
             spawn=self._spawn,
             fail=self.fail,
         )
-        permissions = Permissions(source, target, report)
+        permissions = Permissions(source, target)
         self.topic_sync = TopicSync(
             source,
             target,
@@ -148,7 +148,14 @@ class Flow:
             source, target, self.membership, scheduler, self.committer, routing, starts, topics, zookeeper, report
         )
         self.acquisition = Acquisition(parts, self.ready.is_set, self.topic_sync.sync)
-        self.goals = Goals(source, settings.read_committed, self.membership, scheduler, self.acquisition)
+        self.goals = Goals(
+            source,
+            settings.read_committed,
+            self.membership,
+            scheduler,
+            self.acquisition,
+            lambda: self.topic_sync.troubles,
+        )
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
         self._listener = RebalanceListener(wiring.listener, report)
         self._zookeeper_writer: ZooKeeperWriter | None = None
@@ -290,8 +297,8 @@ class Flow:
         for second in itertools.count(1):
             await asyncio.sleep(1)
             self.scheduler.tick()
-            if second == _LATE_AFTER:
-                self.membership.streams_are_late()
+            if second == _LATE_AFTER and not self.scheduler.has_seen_streams:
+                self.membership.streams_work(False)
             if second % _BALANCE_EVERY == 0:
                 self.scheduler.balance(_BALANCE_EVERY)
             if self.options.exit_when_caught_up:
@@ -311,11 +318,14 @@ class Flow:
             await asyncio.wait_for(self.committer.commit_moved(), 2)
 
     def _after_join(self, was_member_all_the_time: bool) -> None:
-        """Mark as outdated every partition that another process may have had since the last generation."""
+        """Let go of partitions that went to others; only the ledger knows those that others may have had meanwhile."""
         generation = self.membership.generation
         for owned in self.scheduler:
-            has_moved = not generation.two_rounds and owned.position.key not in generation.assigned
-            owned.outdated |= has_moved or not was_member_all_the_time
+            is_assigned = owned.position.key in generation.assigned
+            is_outdated = not was_member_all_the_time or not (generation.two_rounds or is_assigned)
+            if is_outdated or not is_assigned:
+                self.scheduler.leave(owned, is_outdated=is_outdated)
+        self.scheduler.flush()
         self.acquisition.pending &= generation.assigned if was_member_all_the_time else set()
         self.goals.joined_at = time.monotonic()
         self.scheduler.counts.rebalances += 1
@@ -327,8 +337,8 @@ class Flow:
             await self.acquisition.assigned.wait()
             self.acquisition.assigned.clear()
             generation, owned = self.membership.generation, self.scheduler.owned
-            leaving = {key for key, o in owned.items() if key not in generation.assigned or o.outdated}
-            await self._let_go(leaving)
+            leaving = {key for key, o in owned.items() if o.life.is_leaving}
+            await self._finish(leaving)
             await self._listener.revoked(leaving)
             if generation is self.membership.generation and generation.to_release:
                 self.membership.rebalance()  # others can have the released partitions now
@@ -342,19 +352,18 @@ class Flow:
             self.scheduler.place()
             self.ready.set()
 
-    async def _let_go(self, keys: set[TopicPartition]) -> None:
-        """Finish, commit and forget partitions that belong to another process now."""
+    async def _finish(self, keys: set[TopicPartition]) -> None:
+        """Wait until streams have let go of partitions that belong to another process now; commit and forget them."""
         leaving = [self.scheduler.owned[key] for key in keys]
-        for owned in leaving:
-            owned.leaving = True
-            self.scheduler.recall(owned)
         deadline = time.monotonic() + _STOP_WITHIN
-        while any(owned.running or owned.renumbering for owned in leaving) and time.monotonic() < deadline:
+        while not all(isinstance(owned.life.state, Gone) for owned in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
+        for owned in leaving:
+            self.scheduler.apply(owned, Lapsed())
         with contextlib.suppress(*OUTAGE):
             await self.committer.commit_moved()
         for key in keys & self.scheduler.owned.keys():
-            owned = self.scheduler.owned.pop(key)
+            owned = self.scheduler.remove(key)
             records, size = self._earlier_totals
             self._earlier_totals = (records + owned.records, size + owned.bytes)
 

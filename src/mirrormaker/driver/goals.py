@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from mirrormaker.driver.acquire import Acquisition
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.scheduler import Scheduler
+from mirrormaker.driver.topics import Troubles
 from mirrormaker.errors import OUTAGE
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
@@ -25,9 +27,12 @@ class Goals:
         membership: Membership,
         scheduler: Scheduler,
         acquisition: Acquisition,
+        troubles: Callable[[], Troubles],
     ) -> None:
+        """`troubles` returns the chosen topics that are not mirrored at the moment."""
         self._source, self._read_committed = source, read_committed
         self._membership, self._scheduler, self._acquisition = membership, scheduler, acquisition
+        self._troubles = troubles
         self.joined_at = 0.0  # when the group last gave this process partitions
 
     async def set(self) -> None:
@@ -47,6 +52,8 @@ class Goals:
         """Return True if every goal is reached and the group is not about to give this process more partitions."""
         acquisition, assigned = self._acquisition, self._membership.generation.assigned
         if not self._membership.is_settled or acquisition.pending or acquisition.assigned.is_set():
+            return False
+        if any(trouble.is_passing for trouble in self._troubles().values()):
             return False
         if not self._scheduler.owned and self._membership.topics:
             # Other processes have all partitions, or are just letting go of some.

@@ -25,19 +25,20 @@ from mirrormaker.driver.group_protocol import (
     encode_subscription,
 )
 from mirrormaker.driver.patience import OutageReport
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FencedError, NotMember
+from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, FencedError, NotMember, describe
 from mirrormaker.events import event
+from mirrormaker.events.process_events import StrangeMember
 from mirrormaker.kafka_errors import (
     FENCED_INSTANCE_ID,
     GROUP_AUTHORIZATION_FAILED,
     ILLEGAL_GENERATION,
     MEMBER_ID_REQUIRED,
     REBALANCE_IN_PROGRESS,
-    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_MEMBER_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
+    Scope,
+    error_code,
 )
-from mirrormaker.model.assignor import assign
+from mirrormaker.model.assignor import Member, assign
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -93,6 +94,7 @@ class Membership:
         self._confirmed_at = _NEVER
         self._coordinator = GroupCoordinator(cluster, settings.group_id)
         self._rejoin = asyncio.Event()
+        self._strange_members: set[str] = set()  # those that were reported
 
     # -- staying in the group
 
@@ -142,16 +144,13 @@ class Membership:
         """Have the group assign its partitions anew."""
         self._rejoin.set()
 
-    def streams_started(self) -> None:
-        """Take part in the assignment from now on: until the first streams run, partitions stay with other processes."""
-        if not self.has_streams:
-            self.has_streams = True
-            self._rejoin.set()
+    def streams_work(self, work: bool) -> None:
+        """Take part in the assignment while streams run; while none does, offer our partitions to other processes.
 
-    def streams_are_late(self) -> None:
-        """Offer our partitions to other processes: no stream has started for long."""
-        if not self.has_streams:
-            self._is_late = True
+        Until the first streams run, partitions stay where they are: a process that starts takes nothing that it cannot mirror.
+        """
+        if self.has_streams != work or (not work and not self._is_late):
+            self.has_streams, self._is_late = work, not work
             self._rejoin.set()
 
     @property
@@ -237,12 +236,22 @@ class Membership:
 
     async def _assign(self, answer: JoinGroupResponse) -> dict[str, bytes]:
         """As the group's leader, decide which member gets which partitions."""
-        members = {m.member_id: decode_subscription(bytes(m.metadata)) for m in answer.members}
+        members = {m.member_id: self._subscription_of(m) for m in answer.members}
         topics = {topic for member in members.values() for topic in member.topics}
         if topics - set(self.cluster.topics):
             await self.cluster.refresh()
         counts = {t: len(self.cluster.topics[t].partitions) for t in topics if t in self.cluster.topics}
         return {member: encode_assignment(keys) for member, keys in assign(members, counts).items()}
+
+    def _subscription_of(self, member: Any) -> Member:
+        """Return what a member asks for. One that cannot be understood gets nothing, and the others get everything."""
+        try:
+            return decode_subscription(bytes(member.metadata or b""))
+        except BadFrame as error:
+            if member.member_id not in self._strange_members:
+                self._strange_members.add(member.member_id)
+                self._report(StrangeMember(self.group, member.member_id, describe(error)))
+            return Member(frozenset())
 
     async def _ask_while_beating(self, request: ApiMessage, member: str, number: int) -> Any:
         """Send a join or sync, which may wait for other members, and send heartbeats of the old generation meanwhile."""
@@ -273,20 +282,22 @@ class Membership:
 
     # -- offsets
 
-    async def commit(self, rows: Mapping[str, Sequence[Row]], *, must_exist: bool = False) -> None:
-        """Commit rows per topic as a member of the present generation.
+    async def commit(self, rows: Mapping[str, Sequence[Row]]) -> dict[TopicPartition, BrokerError]:
+        """Commit rows per topic as a member of the present generation; return the partitions that the coordinator refused.
 
-        `must_exist`: a topic that was deleted meanwhile is an error; otherwise there is nothing to remember of it.
+        An error that concerns the whole group, such as a generation that has passed, is raised. The coordinator answers every
+        partition with such an error.
         """
         generation = self.generation
         answer = await self._ask(self._commit_request(generation, rows), newest=8)
-        for topic in answer.topics:
-            for p in topic.partitions:
-                if p.error_code == UNKNOWN_TOPIC_OR_PARTITION and not must_exist:
-                    continue
-                if p.error_code == TOPIC_AUTHORIZATION_FAILED:
-                    raise ClusterError(denied(self.cluster.endpoint, "Read", "topic", topic.name))
-                self._check(p.error_code, f"commit of {topic.name}-{p.partition_index}", generation)
+        codes = {(t.name, p.partition_index): int(p.error_code) for t in answer.topics for p in t.partitions}
+        wanted = {(name, row[0]) for name, partitions in rows.items() for row in partitions}
+        if codes.keys() != wanted:
+            raise BadFrame(f"the answer to a commit of group {self.group} is about other partitions")
+        common = set(codes.values())
+        if len(common) == 1 and error_code(code := common.pop()).scope >= Scope.SOURCE:
+            self._check(code, "commit", generation)
+        return {key: BrokerError(code) for key, code in codes.items() if code}
 
     def _commit_request(self, generation: Generation, rows: Mapping[str, Sequence[Row]]) -> ApiMessage:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -317,8 +328,8 @@ class Membership:
             ],
         )
 
-    async def committed(self) -> dict[TopicPartition, tuple[int, str]]:
-        """Return everything that the group has committed: offset and metadata of each partition."""
+    async def committed(self) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, BrokerError]]:
+        """Return what the group has committed, offset and metadata, and the errors of partitions that cannot be read."""
         try:
             return await self._coordinator.committed(self._partitions_to_name)
         except BrokerError as error:

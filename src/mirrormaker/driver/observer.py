@@ -10,21 +10,42 @@ from pathlib import Path
 from mirrormaker.console.display import StreamTotals, Totals
 from mirrormaker.driver.flow import Flow
 from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.events.partition_events import LostRange
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Partition, Snapshot, Source, Stream
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What the flows of one source did that failed and were replaced."""
+
+    records: int = 0
+    bytes: int = 0
+    undelivered: int = 0
+    lost: tuple[LostRange, ...] = ()
+
+    def plus(self, flow: Flow) -> Earlier:
+        """Return the sum with a flow that has ended."""
+        records, size = flow.records_and_bytes
+        undelivered = self.undelivered + flow.undelivered.count
+        return Earlier(self.records + records, self.bytes + size, undelivered, (*self.lost, *flow.renumbering.lost))
+
+
+@dataclass(frozen=True)
 class ObservedSource:
-    """One source: its running flow, all flows that it has had, and why it is not mirrored at the moment."""
+    """One source: its running flow, what earlier ones did, and why it is not mirrored at the moment."""
 
     flow: Flow
-    all_flows: Sequence[Flow]
+    earlier: Earlier
     member: str
     trouble: str
 
 
 def take_snapshot(
-    sources: Sequence[ObservedSource], guarantee: tuple[str, str], buffer_limit: int, is_stopping: bool
+    sources: Sequence[ObservedSource],
+    guarantee: tuple[str, str],
+    buffer_limit: int,
+    loop_blocked: float,
+    is_stopping: bool,
 ) -> Snapshot:
     """Return the mirror in all its parts, for the status page."""
     names = source_names([Path(source.flow.settings.path).stem for source in sources])
@@ -40,21 +61,22 @@ def take_snapshot(
         buffer_limit=buffer_limit,
         streams=tuple(stream for name, flow in named for stream in _streams(name, flow)),
         partitions=tuple(_partition(name, owned) for name, flow in named for owned in flow.scheduler),
+        loop_blocked=loop_blocked,
         is_stopping=is_stopping,
     )
 
 
-def add_up(flows: Sequence[Flow], earlier: Iterable[Flow]) -> Totals:
-    """Return the mirror's totals, for the progress display. `earlier` flows have failed and were replaced."""
+def add_up(flows: Sequence[Flow], earlier: Iterable[Earlier]) -> Totals:
+    """Return the mirror's totals, for the progress display."""
     owned = [partition for flow in flows for partition in flow.scheduler]
-    done = [flow.records_and_bytes for flow in (*earlier, *flows)]
+    done = [*((before.records, before.bytes) for before in earlier), *(flow.records_and_bytes for flow in flows)]
     return Totals(
         records=sum(records for records, _ in done),
         bytes=sum(size for _, size in done),
         lag=sum(o.lag for o in owned),
         partitions=len(owned),
         flowing=sum(o.state == "flowing" for o in owned),
-        waiting=sum(o.state == "waiting" and o.running for o in owned),
+        waiting=sum(o.state == "waiting" and o.is_running for o in owned),
         stopped=sum(bool(o.stop_reason) for o in owned),
         streams=tuple(stream for flow in flows for stream in _stream_totals(flow, len(flows) == 1)),
     )
@@ -81,8 +103,9 @@ def _source(name: str, source: ObservedSource) -> Source:
         member=source.member,
         trouble=source.trouble,
         is_ready=not source.trouble and flow.ready.is_set() and at_work,
-        dropped=sum(f.undelivered.count for f in source.all_flows),
-        lost=sum(len(f.renumbering.lost) for f in source.all_flows),
+        topics_left_out=tuple((name, trouble.reason) for name, trouble in sorted(flow.topic_sync.troubles.items())),
+        dropped=source.earlier.undelivered + flow.undelivered.count,
+        lost=len(source.earlier.lost) + len(flow.renumbering.lost),
         counts=flow.scheduler.counts,
     )
 
@@ -106,13 +129,13 @@ def _partition(name: str, owned: OwnedPartition) -> Partition:
     state, why = FLOWING, ""
     if owned.stop_reason:
         state, why = STOPPED, owned.stop_reason
-    elif owned.note or owned.state != "flowing" or not owned.running:
+    elif owned.note or owned.state != "flowing" or not owned.is_running:
         state, why = WAITING, owned.note or _waits_for(owned)
     position = owned.position
     return Partition(name, *position.key, owned.stream, state, why, position.offset, owned.lag)
 
 
 def _waits_for(owned: OwnedPartition) -> str:
-    if not owned.running:
-        return "for a new producer identity" if owned.renumbering else "for a stream"
+    if not owned.is_running:
+        return "for a new producer identity" if owned.is_renumbering else "for a stream"
     return "reading the target back" if owned.state == "resuming" else ""

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from mirrormaker.control.control_messages import PartitionReport
+from mirrormaker.model.partition_life import Life, Releasing, Renumbering, Running, Waiting
 from mirrormaker.model.position import Identity, Position
 
-_RETRY_AFTER = (5.0, 15.0, 30.0, 60.0)  # seconds until a partition that stopped is tried again
 NO_IDENTITY = Identity(-1, -1)  # of a partition whose topic has no place on the target
 
 
-@dataclass
+@dataclass(eq=False)
 class OwnedPartition:
-    """Where a partition stands, which stream has it, and how fast it is."""
+    """Where a partition stands, which stream has it, and how fast it is. `Scheduler.apply` alone changes its life."""
 
     position: Position
-    # True if nothing can be under way on the target that the position does not know of.
-    clean: bool
+    life: Life = field(default_factory=lambda: Life(Waiting(clean=False)))
     committed: Position | None = None
+    # The stream that has the partition, or is to get it next.
     stream: int | None = None
     # The stream that gets the partition once its present stream has let go.
     next_stream: int | None = None
-    # True while a stream has the partition.
-    running: bool = False
-    # Counts the stays on streams: a report of an earlier stay does not count.
-    tenancy: int = 0
-    # True while the driver allocates a new producer identity.
-    renumbering: bool = False
-    # True once the stream was asked to let go.
-    releasing: bool = False
-    # True once the group has assigned the partition to another process.
-    leaving: bool = False
-    # True if another process may have had the partition since: only the ledger knows where it stands.
-    outdated: bool = False
-    # Why the partition cannot go on, until it makes progress again.
-    stop_reason: str = ""
-    failures: int = 0
-    # When a stopped partition is tried again; None if never.
-    retry_at: float | None = None
-    # Why the partition needs a new producer identity as soon as its stream has let go.
-    renumber_reason: str = ""
     # The source's high watermark as the stream last saw it; -1 if unknown.
     high_watermark: int = -1
     # With --exit.when.caught.up: the source offset that has to be reached.
     goal: int | None = None
+    # The state and the note of the stream's last report.
     state: str = "waiting"
     note: str = ""
+    # Why the position cannot be committed at the moment.
+    commit_error: str = ""
     records: int = 0
     bytes: int = 0
     committed_bytes: int = 0
@@ -66,34 +49,35 @@ class OwnedPartition:
         return max(0, self.high_watermark - self.position.offset) if self.high_watermark >= 0 else 0
 
     @property
+    def is_running(self) -> bool:
+        """True while a stream has the partition."""
+        return isinstance(self.life.state, Running | Releasing)
+
+    @property
+    def is_renumbering(self) -> bool:
+        """True while the driver allocates a new producer identity."""
+        return isinstance(self.life.state, Renumbering)
+
+    @property
     def is_even(self) -> bool:
         """True if no target partition holds records from after the position: only then may records go elsewhere."""
-        return self.clean and not any(cut.ahead for cut in self.position.cuts)
+        state = self.life.state
+        return isinstance(state, Waiting) and state.clean and not self.has_ahead
+
+    @property
+    def has_ahead(self) -> bool:
+        """True if a target partition certainly holds records from after the position."""
+        return any(cut.ahead for cut in self.position.cuts)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the partition stopped last, until it makes progress again; empty if it did not."""
+        return self.life.trouble.reason if self.life.trouble is not None else ""
 
     @property
     def is_done(self) -> bool:
         """True if the goal is reached, or cannot be."""
         return bool(self.stop_reason) or (self.goal is not None and self.position.offset >= self.goal)
-
-    @property
-    def is_idle(self) -> bool:
-        """True if the partition may be given to a stream now."""
-        if self.running or self.renumbering or self.leaving or self.outdated:
-            return False
-        return not self.stop_reason or (self.retry_at is not None and time.monotonic() >= self.retry_at)
-
-    def stop(self, reason: str, *, final: bool = False) -> bool:
-        """Note that the partition cannot go on; return True if the reason is new."""
-        is_news = reason != self.stop_reason
-        self.stop_reason, self.state = reason, "stopped"
-        pause = _RETRY_AFTER[min(self.failures, len(_RETRY_AFTER) - 1)]
-        self.retry_at = None if final else time.monotonic() + pause
-        self.failures += 1
-        return is_news
-
-    def recover(self) -> None:
-        """Forget why the partition had stopped."""
-        self.stop_reason, self.failures, self.retry_at = "", 0, None
 
     def advance(self, report: PartitionReport) -> tuple[int, int]:
         """Move the position forward to a stream's report; return records and bytes that are new.
@@ -116,8 +100,7 @@ class OwnedPartition:
         return records, size
 
     def released(self) -> None:
-        """Note that the stream has let go, or is gone."""
-        self.running = self.releasing = False
+        """Note that the stream has let go, or is gone: the next one counts from zero."""
         if self.next_stream is not None:
             self.stream, self.next_stream = self.next_stream, None
         self._last_counts = (0, 0)
@@ -126,4 +109,5 @@ class OwnedPartition:
         """Take the pace of the last seconds into account."""
         rate = (self.bytes - self._weighed_bytes) / seconds
         self._weighed_bytes = self.bytes
-        self.load = 0.5 * self.load + 0.5 * rate
+        load = 0.5 * self.load + 0.5 * rate
+        self.load = load if load >= 1.0 else 0.0

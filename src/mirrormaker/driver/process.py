@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import traceback
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,7 +19,8 @@ from mirrormaker.console.log_display import LogDisplay
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.instance_ids import InstanceIds
-from mirrormaker.driver.observer import ObservedSource, add_up, take_snapshot
+from mirrormaker.driver.loop_watch import LoopWatch
+from mirrormaker.driver.observer import Earlier, ObservedSource, add_up, take_snapshot
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
 from mirrormaker.driver.summary import guarantee, name_of, opening_lines
 from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
@@ -73,9 +75,11 @@ class MirrorDriver:
         self._instance_ids = InstanceIds()
         self._members: dict[int, str] = {}  # group instance id, by source
         self._troubles: dict[int, str] = {}  # why a source is not mirrored at the moment
-        self._replaced: list[Flow] = []  # flows that failed, and were replaced by new ones
+        self._earlier: dict[int, Earlier] = {}  # what flows did that failed and were replaced, by source
         self._stopping = asyncio.Event()
         self._status: StatusServer | None = None
+        self._loop_watch = LoopWatch()
+        self._totals: tuple[list[tuple[Flow, int]], Totals] | None = None
         streams = options.num_streams * len(sources)
         self._engine: Engine | ExistingSession
         if spark is not None:
@@ -100,7 +104,7 @@ class MirrorDriver:
         starting = asyncio.ensure_future(self._spark.session())
         starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         runs = [asyncio.create_task(self._keep(number, unreachable.get(number))) for number in range(len(self.sources))]
-        watching = asyncio.create_task(self._show_progress())
+        watching = [asyncio.create_task(self._show_progress()), asyncio.create_task(self._loop_watch.run())]
         failure: BaseException | None = None
         try:
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
@@ -108,7 +112,8 @@ class MirrorDriver:
         finally:
             self.stop()
             await asyncio.gather(*runs, return_exceptions=True)
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             starting.cancel()
             self.display.stop()
             await self._control.close()
@@ -195,6 +200,11 @@ class MirrorDriver:
             failure = ClusterError(f"{name_of(flow)}: {describe(error)}")
         except MirrorError as error:
             failure = error
+        except (
+            Exception
+        ) as error:  # a bug of ours is the trouble of one source: it is said, and the source is tried again
+            traceback.print_exc()
+            failure = ClusterError(f"{name_of(flow)}: unexpected {type(error).__name__}: {error}")
         # A source that has worked once may work again; with a single source, a failure at the start ends the process.
         may_recover = isinstance(failure, ClusterError) and flow.ready.is_set()
         if failure.scope is Scope.PROCESS or (not may_recover and len(self.sources) == 1):
@@ -203,7 +213,7 @@ class MirrorDriver:
 
     async def _reconnect(self, number: int) -> MirrorError | None:
         if self.flows[number].was_started:
-            self._replaced.append(self.flows[number])
+            self._earlier[number] = self._earlier.get(number, Earlier()).plus(self.flows[number])
             self.flows[number] = self._new_flow(number)
         try:
             await self.flows[number].connect()
@@ -257,30 +267,36 @@ class MirrorDriver:
         sources = [
             ObservedSource(
                 flow,
-                [*(old for old in self._replaced if old.number == number), flow],
+                self._earlier.get(number, Earlier()),
                 self._members[number],
                 self._troubles.get(number, ""),
             )
             for number, flow in enumerate(self.flows)
         ]
-        return take_snapshot(sources, self.guarantee(), self.target.buffer_bytes, self._stopping.is_set())
+        return take_snapshot(
+            sources, self.guarantee(), self.target.buffer_bytes, self._loop_watch.longest, self._stopping.is_set()
+        )
 
     def totals(self) -> Totals:
-        """Return the mirror's totals, for the progress display."""
-        return add_up(self.flows, self._replaced)
+        """Return the mirror's totals, for the progress display; they are added up again only if something has changed."""
+        changes = [(flow, flow.scheduler.changes) for flow in self.flows]
+        if self._totals is None or self._totals[0] != changes:
+            self._totals = changes, add_up(self.flows, self._earlier.values())
+        return self._totals[1]
 
     def _conclude(self, failure: BaseException | None) -> int:
         """Report the last lines; return the exit code."""
-        totals, flows = self.totals(), [*self._replaced, *self.flows]
+        totals = self.totals()
+        earlier = [self._earlier.get(number, Earlier()) for number in range(len(self.flows))]
         stopped = [owned.stop_reason for flow in self.flows for owned in flow.scheduler if owned.stop_reason]
         report, complain = self.display.report, self.display.complain
-        if any(flow.ready.is_set() for flow in flows):
+        if self._earlier or any(flow.ready.is_set() for flow in self.flows):
             report(Finished(totals.records, totals.bytes / 1e6, duration(self.display.seconds), totals.lag))
-        for flow in flows:
-            if flow.undelivered.count:
-                report(UndeliveredInFile(flow.undelivered.count, str(flow.undelivered.path)))
-        for lost in [lost for flow in flows for lost in flow.renumbering.lost]:
-            report(LostInTotal(lost))
+        for before, flow in zip(earlier, self.flows, strict=True):
+            if count := before.undelivered + flow.undelivered.count:
+                report(UndeliveredInFile(count, str(flow.undelivered.path)))
+            for lost in [*before.lost, *flow.renumbering.lost]:
+                report(LostInTotal(lost))
         for reason in stopped:
             report(StoppedInTotal(reason))
         if failure is not None:
@@ -291,11 +307,12 @@ class MirrorDriver:
         if self.options.exit_when_caught_up and not any(flow.membership.topics for flow in self.flows):
             complain(f"no topic matches {self.filter.pattern}")
             return 1
-        for trouble in self._troubles.values():
+        left_out = [trouble.reason for flow in self.flows for trouble in flow.topic_sync.troubles.values()]
+        for trouble in [*self._troubles.values(), *left_out]:
             complain(trouble)
         if stopped:
             complain(f"{len(stopped)} partitions could not be mirrored to the end")
-        return 1 if self._troubles or stopped else 0
+        return 1 if self._troubles or left_out or stopped else 0
 
     # -- addresses
 

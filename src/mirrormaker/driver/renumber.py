@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -17,7 +19,8 @@ from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.driver.undelivered import Undelivered
 from mirrormaker.errors import AbortError, MirrorError, PartitionError
 from mirrormaker.events import event
-from mirrormaker.events.partition_events import LostRange, PartitionStopped, RangeLost, RecordGivenUp
+from mirrormaker.events.partition_events import LostRange, RangeLost, RecordGivenUp
+from mirrormaker.model import partition_life as life
 from mirrormaker.model.ledger import check_fits
 from mirrormaker.worker.interrupts import RestartAt
 
@@ -51,26 +54,28 @@ class Renumbering:
     def _routing(self) -> Routing:
         return self._start_positions.routing
 
-    def cannot_deliver(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
+    def allocate(self, owned: OwnedPartition, need: NeedsIdentity | CannotDeliver) -> None:
+        """Allocate a new identity for a partition that no stream has, or give up a record first."""
+        if isinstance(need, CannotDeliver):
+            self._give_up(owned, need)
+        else:
+            self._spawn(self._renumber(owned, need))
+
+    def _give_up(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
         """Give a record up: end the mirror, or write the record's place to a file and go on after it."""
         if self._abort_on_send_failure:
-            owned.renumbering = False
-            owned.stop(outcome.reason, final=True)
+            self._refuse(owned, outcome.reason, final=True)
             self._fail(AbortError(outcome.reason))
             return
         path = self._undelivered.path
         try:
             self._undelivered.write(*owned.position.key, outcome.offset, outcome.cause)
         except OSError as error:
-            self._fail(MirrorError(f"{path} cannot be written: {error.strerror}; {outcome.reason}"))
+            self._refuse(owned, f"{path} cannot be written: {error.strerror}; {outcome.reason}")
             return
         self._report(RecordGivenUp(outcome.reason, str(path)))
         reason = f"the record at offset {outcome.offset} was given up"
         self._spawn(self._renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason), outcome.offset + 1))
-
-    def needs_identity(self, owned: OwnedPartition, need: NeedsIdentity) -> None:
-        """Allocate a new identity for a partition that no stream has."""
-        self._spawn(self._renumber(owned, need))
 
     def check_partition_counts(self) -> None:
         """Renumber partitions whose records go elsewhere from now on, because the numbers of partitions have changed.
@@ -81,7 +86,7 @@ class Renumbering:
         before, self._counts = self._counts, {}
         for owned in self._scheduler:
             topic = owned.position.topic
-            if not routing.is_known(topic) or owned.stop_reason or owned.renumbering:
+            if not routing.is_known(topic) or owned.stop_reason or owned.is_renumbering:
                 continue
             # PartitionError: there is no place for its neighbours; this one stays where it is.
             with contextlib.suppress(PartitionError):
@@ -91,19 +96,16 @@ class Renumbering:
                     continue
                 if by_key != position.by_key or (by_key and on_target != position.target_partitions):
                     reason = f"{topic} has {on_source} partitions on the source and {on_target} on the target now"
-                    self._renumber_when_released(owned, reason)
+                    need = NeedsIdentity(RestartAt.SAME_PLACE, reason)
+                    self._scheduler.apply(owned, life.RenumberWanted(need, owned.is_even))
+        self._scheduler.flush()
 
-    def _renumber_when_released(self, owned: OwnedPartition, reason: str) -> None:
-        owned.renumber_reason = reason
-        if owned.running:
-            self._scheduler.recall(owned)
-        elif owned.is_even:
-            owned.renumbering = True
-            self.needs_identity(owned, NeedsIdentity(RestartAt.SAME_PLACE, reason))
+    def _refuse(self, owned: OwnedPartition, reason: str, *, final: bool = False) -> None:
+        """Stop the partition; it is tried again later."""
+        self._scheduler.apply(owned, life.Refused(reason, time.monotonic(), final))
 
     async def _renumber(self, owned: OwnedPartition, need: NeedsIdentity, offset: int | None = None) -> None:
         """Commit a new identity, then let the partition go on; at `offset` if one is given."""
-        owned.renumber_reason = ""
         before = owned.position if offset is None else replace(owned.position, offset=offset, leader_epoch=-1)
         same_records = bool(need.topics) or offset is not None
         try:
@@ -112,14 +114,17 @@ class Renumbering:
                 self._report,
             )
             check_fits(position)
-        except PartitionError as error:
-            owned.renumbering = False
-            if owned.stop(str(error)):
-                self._report(PartitionStopped(owned.stop_reason))
+            if lost:
+                self.lost.append(lost)
+                self._report(RangeLost(lost))
+            await ask_until_answered(lambda: self._committer.commit_renumbered(owned, position), self._report)
+        except Exception as error:  # whatever it is, it is the trouble of this partition alone
+            if not isinstance(error, MirrorError):
+                traceback.print_exc()
+            known = isinstance(error, MirrorError)
+            self._refuse(
+                owned, str(error) if known else f"{owned.name} stops: unexpected {type(error).__name__}: {error}"
+            )
             return
-        if lost:
-            self.lost.append(lost)
-            self._report(RangeLost(lost))
-        await ask_until_answered(lambda: self._committer.commit_renumbered(owned, position), self._report)
-        owned.renumbering = False
+        self._scheduler.apply(owned, life.Renumbered())
         self._scheduler.hand_out()

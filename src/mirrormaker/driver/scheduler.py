@@ -1,4 +1,8 @@
-"""Which stream has which partition: giving partitions to streams, and taking in what streams report."""
+"""Which stream has which partition: giving partitions to streams, and taking in what streams report.
+
+A partition's life is a state machine (`model/partition_life.py`). `Scheduler.apply` alone moves it on: it takes the events of
+group, streams and timers, and carries out the effects.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +32,17 @@ from mirrormaker.events.partition_events import (
     PartitionsWaiting,
 )
 from mirrormaker.events.process_events import PartitionMoved, StreamBack, StreamGone, StreamMissing, StreamsCovered
+from mirrormaker.model import partition_life as life
 from mirrormaker.model.placement import moves, place
 from mirrormaker.status.counts import Counts
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.worker.interrupts import RestartAt
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
 _COVER_AFTER = 4.0  # seconds without a stream until the others take its partitions
 _TENANCIES = itertools.count(1)
+
+Need = NeedsIdentity | CannotDeliver
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,9 @@ class Reactions:
     """The flow, as far as the scheduler needs it: a question, and the flow's reactions to a stream's report."""
 
     is_certain: Callable[[], bool]  # that the partitions are still assigned to this process
-    cannot_deliver: Callable[[OwnedPartition, CannotDeliver], None]
-    renumber: Callable[[OwnedPartition, NeedsIdentity], None]
+    allocate: Callable[[OwnedPartition, Need], None]
     commit_soon: Callable[[], None]
-    first_stream: Callable[[], None]
+    streams_work: Callable[[bool], None]  # False once no stream has run for a while, True once one does again
 
 
 class Scheduler:
@@ -59,13 +64,26 @@ class Scheduler:
         """`log` is the file in which Spark says what keeps a stream from starting."""
         self.flow, self.streams = flow, streams
         self.owned: dict[TopicPartition, OwnedPartition] = {}
+        # Partitions whose position has changed since it was committed last.
+        self.moved: dict[TopicPartition, None] = {}
+        # Counts the changes that a display could show: nothing has changed if the number is the same.
+        self.changes = 0
         self.counts = Counts()
         self.has_seen_streams = False
         self._control, self._report, self._reactions, self._log = control, report, reactions, log
         self._is_stopping = False
         self._absent_since: dict[int, float] = {stream: time.monotonic() for stream in range(streams)}
         self._alarmed: set[int] = set()
+        # Partitions that no stream has and that may be given to one, now or after a pause.
+        self._idle: dict[TopicPartition, None] = {}
+        # Orders that were decided and not sent yet, by stream.
+        self._takes: dict[int, list[Take]] = defaultdict(list)
+        self._releases: dict[int, list[TopicPartition]] = defaultdict(list)
+        # Partitions that have moved bytes since the loads were last measured, or have a load.
+        self._busy: dict[TopicPartition, None] = {}
         self._new_waits: dict[str, list[OwnedPartition]] = defaultdict(list)
+        # Partitions whose last report carried a note, and how many have recovered since the last report of that.
+        self._noted: dict[TopicPartition, None] = {}
         self._recovered = 0
 
     def __iter__(self) -> Iterator[OwnedPartition]:
@@ -75,6 +93,60 @@ class Scheduler:
     def may_answer(self) -> bool:
         """True while the partitions are certainly still assigned to this process."""
         return self._reactions.is_certain()
+
+    # -- partitions come and go
+
+    def add(self, owned: OwnedPartition) -> None:
+        """Own a partition from now on."""
+        key = owned.position.key
+        self.owned[key] = owned
+        self._idle[key] = None
+        self.changes += 1
+
+    def remove(self, key: TopicPartition) -> OwnedPartition:
+        """Forget a partition, which belongs to another process now or has to be acquired again."""
+        for index in (self.moved, self._idle, self._busy, self._noted):
+            index.pop(key, None)
+        self.changes += 1
+        return self.owned.pop(key)
+
+    def leave(self, owned: OwnedPartition, *, is_outdated: bool) -> None:
+        """Let go of a partition that the group has assigned to another process; `flush` sends the order."""
+        self.apply(owned, life.Leave(is_outdated))
+
+    def apply(self, owned: OwnedPartition, happened: life.Event) -> None:
+        """Move a partition's life on, and carry out the effects; orders to streams wait for `flush`."""
+        key, was_running = owned.position.key, owned.is_running
+        owned.life, effects = life.step(owned.life, happened)
+        if was_running and not owned.is_running:
+            owned.released()
+        if isinstance(owned.life.state, life.Waiting | life.Stopped):
+            self._idle[key] = None
+        else:
+            self._idle.pop(key, None)
+        self.changes += 1
+        for effect in effects:
+            self._carry_out(owned, effect)
+
+    def _carry_out(self, owned: OwnedPartition, effect: life.Effect) -> None:
+        match effect:
+            case life.OrderTake(stream, tenancy, clean):
+                self._takes[stream].append(Take(owned.position, clean, tenancy))
+            case life.OrderRelease(stream):
+                self._releases[stream].append(owned.position.key)
+            case life.Allocate(need):
+                self._reactions.allocate(owned, need)
+            case life.ReportStop(reason):
+                owned.state = "stopped"
+                self._report(PartitionStopped(reason))
+            case life.ReportRecovery():
+                self._report(PartitionRecovered(*owned.position.key))
+
+    def flush(self) -> None:
+        """Send the orders that were decided since the last time, one message for each stream."""
+        for stream in {*self._takes, *self._releases}:
+            takes, releases = self._takes.pop(stream, ()), self._releases.pop(stream, ())
+            self._control.order(self.flow, stream, Order(take=tuple(takes), release=tuple(releases)))
 
     # -- giving and taking
 
@@ -92,33 +164,31 @@ class Scheduler:
         # A stream that stops must not get its partitions back. While the membership is uncertain, other processes may own them.
         if self._is_stopping or not self.may_answer:
             return
-        orders: dict[int, list[Take]] = defaultdict(list)
-        for owned in self:
-            if owned.is_idle and owned.stream is not None and self._control.is_connected(self.flow, owned.stream):
-                owned.running, owned.tenancy = True, next(_TENANCIES)
-                orders[owned.stream].append(Take(owned.position, owned.clean, owned.tenancy))
-                owned.clean = False
-        for stream, takes in orders.items():
-            self._control.order(self.flow, stream, Order(take=tuple(takes)))
-
-    def recall(self, owned: OwnedPartition) -> None:
-        """Ask the stream to let go of a partition: it awaits its answers and reports a last position."""
-        if owned.running and not owned.releasing and owned.stream is not None:
-            owned.releasing = True
-            self._control.order(self.flow, owned.stream, Order(release=(owned.position.key,)))
+        now = time.monotonic()
+        connected = {stream for stream in range(self.streams) if self._control.is_connected(self.flow, stream)}
+        for owned in [self.owned[key] for key in self._idle]:
+            if owned.stream in connected and owned.life.may_be_given(now):
+                self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
+        self.flush()
 
     def balance(self, seconds: float) -> None:
         """Move a partition from the busiest stream to the idlest, if that makes the loads more even."""
-        for owned in self:
-            owned.weigh(seconds)
-        placed = {key: o.stream for key, o in self.owned.items() if o.stream is not None and not o.stop_reason}
-        loads = {key: owned.load for key, owned in self.owned.items()}
+        for key in list(self._busy):
+            self.owned[key].weigh(seconds)
+            if not self.owned[key].load:
+                del self._busy[key]
+        self.changes += bool(self._busy)
+        loads = {key: self.owned[key].load for key in self._busy}
+        placed = {
+            key: o.stream for key in self._busy if (o := self.owned[key]).stream is not None and not o.stop_reason
+        }
         for key, stream in moves(placed, self._present_streams(), loads).items():
             owned = self.owned[key]
-            if owned.running and not owned.releasing and owned.stream is not None:
+            if isinstance(owned.life.state, life.Running) and owned.stream is not None:
                 self._report(PartitionMoved(*key, owned.stream, stream))
                 owned.next_stream = stream
-                self.recall(owned)
+                self.apply(owned, life.Recalled())
+        self.flush()
 
     def stop(self) -> None:
         """Tell all streams to finish and end."""
@@ -133,9 +203,13 @@ class Scheduler:
         return [stream for stream in range(self.streams) if stream not in absent] or list(range(self.streams))
 
     def _cover_absent_streams(self) -> None:
-        """Place the partitions of streams that do not return on the others."""
+        """Place the partitions of streams that do not return on the others; without any stream, offer them to other processes."""
+        latest = max(self._absent_since.values(), default=0.0)
+        are_all_absent = self.has_seen_streams and len(self._absent_since) == self.streams
+        if are_all_absent and time.monotonic() - latest > _COVER_AFTER and not self._is_stopping:
+            self._reactions.streams_work(False)
         present = self._present_streams()
-        orphans = [o for o in self if o.stream is not None and o.stream not in present and not o.running]
+        orphans = [o for key in self._idle if (o := self.owned[key]).stream is not None and o.stream not in present]
         absent = sorted({owned.stream for owned in orphans if owned.stream is not None})
         for owned in orphans:
             owned.stream = None
@@ -164,17 +238,18 @@ class Scheduler:
         if self.counts.streams[stream].starts > 1 and not self._is_stopping:
             self._report(StreamBack(stream))
         self._alarmed.discard(stream)
-        self._reactions.first_stream()
+        self._reactions.streams_work(True)
         self.hand_out()
 
     def stream_left(self, stream: int) -> None:
         """Take back the partitions of a stream that is gone; its requests may still be under way."""
         self._absent_since[stream] = time.monotonic()
         self.counts.streams[stream].left()
-        lost = [owned for owned in self if owned.stream == stream and owned.running]
+        self._takes.pop(stream, None)
+        self._releases.pop(stream, None)
+        lost = [owned for owned in self if owned.stream == stream and owned.is_running]
         for owned in lost:
-            owned.released()
-            owned.clean = False
+            self.apply(owned, life.StreamGone(stream))
         if not self._is_stopping:
             self._report(StreamGone(stream, len(lost)))
 
@@ -183,59 +258,57 @@ class Scheduler:
         self.counts.streams[stream].reported(report)
         for part in report.partitions:
             owned = self.owned.get(part.position.key)
-            if owned is not None and owned.running and owned.tenancy == part.tenancy:
+            if owned is not None and _is_tenant(owned, stream, part.tenancy):
                 self._take_in(owned, part)
-            elif owned is None or not owned.running:
+            elif owned is None or not owned.is_running:
                 # The order to take it came too late, or it was taken back while the stream was away.
-                self._control.order(self.flow, stream, Order(release=(part.position.key,)))
+                self._releases[stream].append(part.position.key)
         # Last positions first: the other list would hand a partition out again before its outcome is known.
         for ended in report.ended:
             owned = self.owned.get(ended.partition.position.key)
-            is_running_here = owned is not None and owned.stream == stream and owned.running
-            if owned is not None and is_running_here and owned.tenancy == ended.partition.tenancy:
+            if owned is not None and _is_tenant(owned, stream, ended.partition.tenancy):
                 self._partition_ended(owned, ended)
         for key in report.never_taken:
             owned = self.owned.get(key)
-            if owned is not None and owned.stream == stream and owned.running:
-                owned.released()
-                self.hand_out()
+            if owned is not None and owned.stream == stream:
+                self.apply(owned, life.StreamGone(stream))
+        if report.ended or report.never_taken:
+            self.hand_out()
+        self.flush()
 
     def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
-        before = owned.position.offset
+        key, before = owned.position.key, owned.position
         new = owned.advance(part)
-        self.counts.add(owned.position.key, *new, part.counters)
+        self.counts.add(key, *new, part.counters)
+        if new[1]:
+            self._busy[key] = None
+        if owned.position != before:
+            self.moved[key] = None
         # The outcome of a stopped partition says why; its note would say it twice.
         note = "" if part.state == "stopped" else part.note
         if note and note != owned.note:
             self._new_waits[note].append(owned)
-        elif owned.note and not note and part.state == "flowing":
-            self._recovered += 1
-        if owned.stop_reason and part.state == "flowing" and (owned.position.offset > before or owned.lag == 0):
-            owned.recover()
-            self._report(PartitionRecovered(*owned.position.key))
+            self._noted[key] = None
+        elif owned.note and not note:
+            self._noted.pop(key, None)
+            self._recovered += part.state == "flowing"
+        if owned.stop_reason and part.state == "flowing" and (owned.position.offset > before.offset or owned.lag == 0):
+            self.apply(owned, life.Progressed())
         owned.state, owned.note = part.state, note
+        self.changes += 1
         if owned.bytes - owned.committed_bytes > _COMMIT_AFTER:
             self._reactions.commit_soon()
 
     def _partition_ended(self, owned: OwnedPartition, ended: Ended) -> None:
         self._take_in(owned, ended.partition)
-        owned.released()
-        owned.clean = ended.partition.clean
-        outcome = ended.outcome
-        if isinstance(outcome, CannotDeliver):
-            owned.renumbering = True
-            self._reactions.cannot_deliver(owned, outcome)
+        tenancy, clean, outcome = ended.partition.tenancy, ended.partition.clean, ended.outcome
+        if isinstance(outcome, NeedsIdentity | CannotDeliver):
+            self.apply(owned, life.IdentityNeeded(tenancy, outcome))
         elif isinstance(outcome, Stopped):
-            if owned.stop(outcome.reason, final=outcome.final):
-                self._report(PartitionStopped(outcome.reason))
-        elif isinstance(outcome, NeedsIdentity):
-            owned.renumbering = True
-            self._reactions.renumber(owned, outcome)
-        elif owned.renumber_reason and not owned.leaving and owned.is_even:
-            owned.renumbering = True
-            self._reactions.renumber(owned, NeedsIdentity(RestartAt.SAME_PLACE, owned.renumber_reason))
+            stopped = life.StreamStopped(tenancy, clean, outcome.reason, outcome.final, time.monotonic())
+            self.apply(owned, stopped)
         else:
-            self.hand_out()
+            self.apply(owned, life.Released(tenancy, clean, is_even=clean and not owned.has_ahead))
 
     # -- once a second
 
@@ -250,7 +323,13 @@ class Scheduler:
         """Report one event per change of state: not per attempt, and not per partition."""
         for note, waiting in self._new_waits.items():
             self._report(PartitionsWaiting(tuple(owned.name for owned in waiting), note))
-        if self._recovered and not any(owned.note for owned in self):
+        if self._recovered and not self._noted:
             self._report(AllRecovered())
             self._recovered = 0
         self._new_waits.clear()
+
+
+def _is_tenant(owned: OwnedPartition, stream: int, tenancy: int) -> bool:
+    """Return True if the stream has the partition, and this is its present stay."""
+    state = owned.life.state
+    return isinstance(state, life.Running | life.Releasing) and (state.stream, state.tenancy) == (stream, tenancy)

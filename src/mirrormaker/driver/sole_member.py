@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from mirrormaker.control.lease import lease_clock
 from mirrormaker.driver.group_protocol import Generation
 from mirrormaker.driver.membership import Membership, Row
-from mirrormaker.errors import OUTAGE, FencedError
+from mirrormaker.errors import OUTAGE, BrokerError, FencedError
 from mirrormaker.wire.protocol.codec import TopicPartition
 
 Entry = tuple[int, str]  # offset and metadata
@@ -49,7 +49,7 @@ class SoleMember(Membership):
 
     async def _look_for_others(self) -> None:
         asked_at, confirmed = lease_clock(), set(self._confirmed)
-        found = await self.committed()
+        found, _ = await self.committed()
         for key in confirmed & found.keys():
             ours, entry = self._written[key], found[key]
             if entry in ours:
@@ -62,13 +62,16 @@ class SoleMember(Membership):
                 )
         self._confirmed_at = asked_at
 
-    async def commit(self, rows: Mapping[str, Sequence[Row]], *, must_exist: bool = False) -> None:
+    async def commit(self, rows: Mapping[str, Sequence[Row]]) -> dict[TopicPartition, BrokerError]:
         """Commit, and remember what was written."""
         for topic, partitions in rows.items():
             for partition, offset, _, metadata in partitions:
                 self._written.setdefault((topic, partition), []).append((offset, metadata))
-        await super().commit(rows, must_exist=must_exist)
-        self._confirmed |= {(topic, row[0]) for topic, partitions in rows.items() for row in partitions}
+        refused = await super().commit(rows)
+        self._confirmed |= {
+            (topic, row[0]) for topic, partitions in rows.items() for row in partitions
+        } - refused.keys()
+        return refused
 
     async def leave(self) -> None:
         """Stop owning partitions; there is no group to leave."""

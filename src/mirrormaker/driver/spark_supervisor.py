@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.errors import SparkError
 from mirrormaker.events import event
-from mirrormaker.events.process_events import JvmDied, PackingLibraries
+from mirrormaker.events.process_events import JvmDied, PackingLibraries, SessionStopped
 from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
 from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.jvm import first_line
@@ -38,6 +38,10 @@ class SparkSupervisor:
     async def session(self) -> SparkSession:
         """Return the running session; start one if there is none, or if its JVM has died."""
         await self._ensure_jvm()
+        if self._session is not None and self._session.done() and await run_in_thread(self._engine.is_stopped):
+            # Someone has stopped the SparkContext, or a cluster manager has ended the application.
+            self._report(SessionStopped())
+            self._session = None
         if self._session is None:
             if self._engine.packs_libraries:
                 self._report(PackingLibraries())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
@@ -14,8 +14,10 @@ from mirrormaker.errors import (
     ClusterError,
     DataError,
     LedgerError,
+    MirrorError,
     PartitionError,
     Unanswered,
+    describe,
 )
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
@@ -30,14 +32,13 @@ from mirrormaker.events.partition_events import (
     SentAgain,
     StartNote,
 )
-from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED
-from mirrormaker.model.ledger import unpack
+from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import UNNUMBERED, Cut, Identity, Position
 from mirrormaker.settings.clients import SourceSettings
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets, wait_for_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest
 from mirrormaker.worker.interrupts import RestartAt
@@ -45,6 +46,20 @@ from mirrormaker.worker.resume import read_back
 
 _RETRIES = 50  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
 _AT_ONCE = 50  # identities requested side by side
+_IN_ONE_TURN = 200  # partitions that are looked at before the rest of the event loop has its turn
+
+
+# What the group has committed for a partition: a position, or only an offset if another program has written it.
+Entry = Position | int
+
+
+@dataclass
+class Starts:
+    """Where partitions start: under their old identity, under a new one that must be committed first, or not for now."""
+
+    continued: list[Position] = field(default_factory=list)
+    started: list[Position] = field(default_factory=list)
+    failed: dict[TopicPartition, Exception] = field(default_factory=dict)
 
 
 class StartPositions:
@@ -64,29 +79,32 @@ class StartPositions:
         self._reported_recreated: dict[str, str] = {}  # by topic, the id of its newest incarnation that was reported
 
     async def find(
-        self, keys: Iterable[TopicPartition], committed: dict[TopicPartition, tuple[int, str]], first_start: bool
-    ) -> tuple[list[Position], list[Position]]:
-        """Return positions that go on under their old identity, and positions under new identities, to be committed."""
-        continued: list[Position] = []
+        self, keys: Iterable[TopicPartition], entries: Mapping[TopicPartition, Entry], first_start: bool
+    ) -> Starts:
+        """Return where partitions start. `entries` are their committed offsets; a partition without one starts anew."""
+        starts = Starts()
         fresh: dict[TopicPartition, int | None] = {}
-        for key in keys:
-            if key not in committed:
-                fresh[key] = None
+        for number, key in enumerate(keys, 1):
+            if number % _IN_ONE_TURN == 0:
+                await asyncio.sleep(0)
+            entry = entries.get(key)
+            try:
+                start = await self._continue_from(entry) if isinstance(entry, Position) else entry
+            except PartitionError as error:
+                starts.failed[key] = error
                 continue
-            offset, metadata = committed[key]
-            entry = unpack(*key, offset, metadata)
-            start = await self._continue_from(entry) if entry else offset
             if isinstance(start, Position):
-                continued.append(start)
+                starts.continued.append(start)
             else:
                 fresh[key] = start
-        started = await self.start_fresh(fresh, first_start)
+        starts.started, failed = await self.start_fresh(fresh, first_start)
+        starts.failed |= failed
         if first_start:
-            new = [position for position in started if position.key not in committed]
+            new = [position for position in starts.started if position.key not in entries]
             not_empty = sum(any(cut.offset for cut in position.cuts) for position in new)
             if not_empty:
                 self._report(NewGroupOnFullTarget(self.settings.group_id, not_empty))
-        return continued, started
+        return starts
 
     async def _continue_from(self, entry: Position) -> Position | int | None:
         """Return the ledger's position to go on from; or only its offset, if it needs a new identity; or None to start over."""
@@ -111,7 +129,13 @@ class StartPositions:
         if entry.fingerprint != self.routing.fingerprint(entry.topic, by_key):
             await self._report_duplicates(entry)
             return entry.offset
-        return replace(entry, by_key=by_key)
+        # A cluster that was upgraded has given its topics ids since the entry was written.
+        return replace(
+            entry,
+            by_key=by_key,
+            topic_id=entry.topic_id or source_id,
+            target_topic_id=entry.target_topic_id or target_id,
+        )
 
     def _require_new_target_accepted(self, entry: Position) -> None:
         if not self._accept_new_target:
@@ -138,35 +162,42 @@ class StartPositions:
             self._report(NumberingChanged(*entry.key, entry.offset, count))
 
     async def start_fresh(
-        self, offsets: dict[TopicPartition, int | None], first_start: bool, handler_topics: Iterable[str] = ()
-    ) -> list[Position]:
-        """Return positions under new identities at the given offsets; None means where the settings say.
+        self, offsets: Mapping[TopicPartition, int | None], first_start: bool, handler_topics: Iterable[str] = ()
+    ) -> tuple[list[Position], dict[TopicPartition, Exception]]:
+        """Return positions under new identities at the given offsets, and the errors of partitions that cannot start.
 
-        `handler_topics` are topics that a message handler writes to.
+        An offset of None means where the settings say. `handler_topics` are topics that a message handler writes to.
         """
-        if not offsets:
-            return []
-        unset = [key for key, offset in offsets.items() if offset is None]
-        starts = await self._offsets_by_settings(unset, first_start)
-        for name in handler_topics:
+        starts, failed = await self._offsets_by_settings(
+            [key for key, offset in offsets.items() if offset is None], first_start
+        )
+        starts |= {key: offset for key, offset in offsets.items() if offset is not None}
+        for name in handler_topics if starts else ():
             await self._find_handler_topic(name)
-        by_key = {topic: self.routing.by_key(topic) for topic, _ in offsets}
-        places = {key: self.routing.places(*key, by_key[key[0]], handler_topics) for key in offsets}
+        by_key: dict[str, bool] = {}
+        for topic in {topic for topic, _ in starts}:
+            try:
+                by_key[topic] = self.routing.by_key(topic)
+            except PartitionError as error:
+                failed |= {key: error for key in starts if key[0] == topic}
+        places = {key: self.routing.places(*key, by_key[key[0]], handler_topics) for key in starts if key not in failed}
         # The high watermark, not the log end: records that are not replicated may vanish, and our first record would
         # then lie before the cut.
-        ends = await wait_for_offsets(
+        ends, missing = await find_offsets(
             self.target, {(topic or key[0], p) for key, found in places.items() for topic, p in found}, LATEST
         )
-        slots = asyncio.Semaphore(_AT_ONCE)
-        is_numbered = await self.target.knows(InitProducerIdRequest)
-
-        async def start(key: TopicPartition, offset: int | None) -> Position:
-            async with slots:
-                identity = await allocate_identity(self.target) if is_numbered else UNNUMBERED
-            return Position(
+        for key, found in places.items():
+            errors = [missing[topic or key[0], p] for topic, p in found if (topic or key[0], p) in missing]
+            if errors:
+                failed[key] = _unanswered(self.target, key, errors[0])
+        wanted = [key for key in places if key not in failed]
+        identities, refused = await self._allocate_identities(wanted)
+        failed |= refused
+        positions = [
+            Position(
                 topic=key[0],
                 partition=key[1],
-                offset=starts[key] if offset is None else offset,
+                offset=starts[key],
                 leader_epoch=-1,
                 topic_id=topic_id(self.source, key[0]),
                 identity=identity,
@@ -177,10 +208,42 @@ class StartPositions:
                 fingerprint=self.routing.fingerprint(key[0], by_key[key[0]]),
                 by_key=by_key[key[0]],
             )
+            for key, identity in identities.items()
+        ]
+        return positions, failed
 
-        return list(await asyncio.gather(*(start(key, offset) for key, offset in offsets.items())))
+    async def _allocate_identities(
+        self, keys: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Identity], dict[TopicPartition, Exception]]:
+        """Return a new identity for each partition; the errors if the target gives none."""
+        if not keys or not await self.target.knows(InitProducerIdRequest):
+            return dict.fromkeys(keys, UNNUMBERED), {}
+        slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def _offsets_by_settings(self, keys: list[TopicPartition], first_start: bool) -> dict[TopicPartition, int]:
+        async def allocate() -> Identity:
+            async with slots:
+                return await allocate_identity(self.target)
+
+        try:
+            first = await allocate()
+        except (MirrorError, OSError) as error:
+            # The target would refuse the others too, each after its own retries.
+            return {}, dict.fromkeys(keys, error)
+        others = await asyncio.gather(*(allocate() for _ in keys[1:]), return_exceptions=True)
+        identities: dict[TopicPartition, Identity] = {}
+        failed: dict[TopicPartition, Exception] = {}
+        for key, result in zip(keys, [first, *others], strict=True):
+            if isinstance(result, Identity):
+                identities[key] = result
+            elif isinstance(result, MirrorError | OSError):
+                failed[key] = result
+            else:
+                raise result
+        return identities, failed
+
+    async def _offsets_by_settings(
+        self, keys: list[TopicPartition], first_start: bool
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Exception]]:
         """Return where partitions without an offset start: at a group's first start `auto.offset.reset` says it."""
         reset = self.settings.auto_offset_reset or "earliest"
         if keys and first_start and reset == "none":
@@ -189,7 +252,8 @@ class StartPositions:
                 " auto.offset.reset=none forbids to choose one; set it to earliest or latest"
             )
         when = LATEST if first_start and reset == "latest" else EARLIEST
-        return await wait_for_offsets(self.source, keys, when, self.settings.read_committed)
+        found, failed = await find_offsets(self.source, keys, when, self.settings.read_committed)
+        return found, {key: _unanswered(self.source, key, error) for key, error in failed.items()}
 
     async def _find_handler_topic(self, topic: str) -> None:
         """Find a topic that only a message handler names; a broker that creates topics on demand creates it now."""
@@ -223,11 +287,19 @@ class StartPositions:
         await self.target.refresh([position.topic])
         if not self.routing.is_known(position.topic):
             raise PartitionError(f"{position.topic}-{position.partition} stops: {reason}, and the topic is gone")
+        if position.target_cluster and self.target.id and position.target_cluster != self.target.id:
+            raise PartitionError(
+                f"{position.topic}-{position.partition} stops: it was mirrored to cluster {position.target_cluster}, and"
+                f" {self.target.endpoint} is cluster {self.target.id} now: restart the mirror"
+            )
         offset, ahead, lost = await self._restart_offset(position, restart_at, reason)
         nothing_is_gone = offset == position.offset and restart_at in (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED)
         same_records |= restart_at == RestartAt.FORGOTTEN or nothing_is_gone
         self._report_restart(position, restart_at, reason, offset)
-        (new,) = await self.start_fresh({key: offset}, False, sorted(topics))
+        positions, failed = await self.start_fresh({key: offset}, False, sorted(topics))
+        if failed:
+            raise failed[key]
+        (new,) = positions
         if same_records:
             cuts = tuple(_keep_ahead(cut, position.cut(cut.partition, cut.topic)) for cut in new.cuts)
             new = replace(new, cuts=cuts)
@@ -259,6 +331,9 @@ class StartPositions:
             return position.offset, 0, None
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)
+        if end < reached and self._was_created_again(position):
+            self._report(RecreatedOnSource(*key))
+            return start, 0, None
         agreed = await end_of_leader_epoch(self.source, position)
         # Behind the position another leader may have gone on in the same way: the resume compares those records.
         if (agreed is not None and agreed < position.offset) or end < reached:
@@ -275,6 +350,21 @@ class StartPositions:
         offset = start if reset == "earliest" else end
         return offset, 0, await lost_before(self.source, position, offset)
 
+    def _was_created_again(self, position: Position) -> bool:
+        """Return True if a shorter log must be another topic of the same name, where brokers have no topic ids.
+
+        A log is only cut back by a new leader, whose epoch is higher; a new topic counts its leader epochs from 0 again.
+        """
+        leader = self.source.leader(*position.key)
+        return leader is not None and 0 <= leader.leader_epoch <= position.leader_epoch
+
+
+def _unanswered(cluster: Cluster, key: TopicPartition, error: Exception) -> Exception:
+    """Return the error of a partition whose offsets cannot be found: one that lasts, or one that is worth waiting for."""
+    text = f"{cluster.endpoint} does not tell the offsets of {key[0]}-{key[1]}: {describe(error)}"
+    is_final = isinstance(error, BrokerError) and not error.retriable
+    return PartitionError(text) if is_final else Unanswered(text, key[0])
+
 
 def _keep_ahead(new: Cut, old: Cut) -> Cut:
     """Keep the count of records ahead, and the offset after the last of them: a resume compares it with the source's."""
@@ -290,9 +380,10 @@ async def allocate_identity(target: Cluster) -> Identity:
         except OSError:
             await asyncio.sleep(0.2)
             continue
-        if answer.error_code == 0:
+        # A broker takes the producer id -1 with sequence numbers, and checks none of them.
+        if answer.error_code == 0 and answer.producer_id >= 0 and answer.producer_epoch >= 0:
             return Identity(answer.producer_id, answer.producer_epoch)
-        last = answer.error_code
+        last = answer.error_code or UNKNOWN_SERVER_ERROR
         if last == CLUSTER_AUTHORIZATION_FAILED:
             raise ClusterError(denied(target.endpoint, "IdempotentWrite", "cluster"))
         if not BrokerError(last).retriable:

@@ -10,10 +10,10 @@ from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Scheduler
-from mirrormaker.driver.topics import TargetTopics
+from mirrormaker.driver.topics import TargetTopics, TopicTrouble, Troubles
 from mirrormaker.errors import OUTAGE, ClusterError
 from mirrormaker.events import event
-from mirrormaker.events.process_events import TopicsFailed
+from mirrormaker.events.process_events import TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.wire.client.cluster import Cluster
 
@@ -38,34 +38,51 @@ class TopicSync:
         report: event.Report,
         is_ready: Callable[[], bool],
     ) -> None:
-        """`is_ready` is False until the first partitions are owned; until then a topic that may not be mirrored is an error."""
+        """`is_ready` is False until the first partitions are owned; until then it is an error if nothing can be mirrored."""
         self._source, self._target, self._filter, self._matcher = source, target, filter, matcher
         self._membership, self._scheduler, self._routing = membership, scheduler, routing
         self._topics, self._permissions, self._renumbering = topics, permissions, renumbering
         self._report, self._is_ready = report, is_ready
         self.left_out: list[str] = []  # internal topics that the filter matches
+        # Chosen topics that are not mirrored at the moment, and why.
+        self.troubles: Troubles = {}
         self._counts: dict[str, int] = {}  # partitions of each chosen topic, as the group has assigned them
 
     async def sync(self) -> None:
-        """Find the chosen topics, create or grow their counterparts, and subscribe to them."""
+        """Find the chosen topics, create or grow their counterparts, and subscribe to those that can be mirrored."""
         matcher = await self._matcher()
         await self._source.refresh()
         await self._target.refresh()
-        is_first = not self._is_ready()
-        if is_first:
-            await self._permissions.require_named(self._filter.names)
         known = self._source.topics.values()
-        chosen = await self._permissions.filter(self._filter.chosen(known, matcher), require_all=is_first)
+        chosen = self._filter.chosen(known, matcher)
         self.left_out = self._filter.left_out(known, matcher)
+        refused = await self._permissions.find_missing(chosen, self._filter.names)
+        troubles = {name: TopicTrouble(reason) for name, reason in refused.items()}
         positions = [owned.position for owned in self._scheduler if not owned.stop_reason]
         grow = {position.topic for position in positions if self._routing.had_equal_counts(position)}
-        await self._topics.ensure(chosen, grow)
+        troubles |= await self._topics.ensure([topic for topic in chosen if topic.name not in troubles], grow)
+        self._take_note(troubles, len(chosen))
         self._renumbering.check_partition_counts()
-        self._membership.subscribe(topic.name for topic in chosen)
-        counts = {topic.name: len(topic.partitions) for topic in chosen}
+        # Partitions that are mirrored stay: their stream finds out by itself if a topic refuses them.
+        mirrored = {key[0] for key in self._scheduler.owned}
+        usable = [topic for topic in chosen if topic.name not in troubles or topic.name in mirrored]
+        self._membership.subscribe(topic.name for topic in usable)
+        counts = {topic.name: len(topic.partitions) for topic in usable}
         if any(self._counts.get(topic, count) != count for topic, count in counts.items()):
             self._membership.rebalance()
         self._counts = counts
+
+    def _take_note(self, troubles: Troubles, chosen: int) -> None:
+        """Report each topic that is not mirrored once; raise the reason if there is no other at the start."""
+        lasting = {name: trouble for name, trouble in troubles.items() if not trouble.is_passing}
+        if lasting and not self._is_ready() and len(troubles) >= chosen:
+            raise ClusterError(next(iter(lasting.values())).reason)
+        for name, trouble in troubles.items():
+            if self.troubles.get(name) != trouble:
+                self._report(TopicLeftOut(name, trouble.reason))
+        for name in self.troubles.keys() - troubles.keys():
+            self._report(TopicTakenUp(name))
+        self.troubles = troubles
 
     async def run(self, longest_pause: float, after_sync: Callable[[], None]) -> None:
         """Sync for as long as this runs, at least every `longest_pause` seconds."""
@@ -75,6 +92,7 @@ class TopicSync:
             try:
                 await self.sync()
                 after_sync()
+                reported = ""
             except OUTAGE:
                 continue  # the next round tells
             except ClusterError as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from mirrormaker.errors import BrokerError, ClusterError
+from mirrormaker.errors import BrokerError, describe
 from mirrormaker.events import event
 from mirrormaker.events.process_events import (
     SettingsDropped,
@@ -16,6 +18,7 @@ from mirrormaker.events.process_events import (
     TopicGrown,
     TopicRequested,
     TopicSettingsUnknown,
+    TopicsFailed,
 )
 from mirrormaker.kafka_errors import (
     INVALID_CONFIG,
@@ -36,13 +39,27 @@ INHERITED = (
 )  # fmt: skip
 _SET_ON_TOPIC, _SOURCE_UNKNOWN = 1, -1  # values of a setting's config_source
 _TIMEOUT_MS = 30_000
+_CREATED_AT_ONCE = 1000  # partitions in one request
+_CONTROLLER_ATTEMPTS = 25  # times 0.2 s: a controller moves in less
+_LEADERS_WITHIN = 5.0  # seconds
 
 TopicSettings = dict[str, dict[str, str]]
 DescribeElsewhere = Callable[[list[str]], Awaitable[TopicSettings]]
 
 
+@dataclass(frozen=True)
+class TopicTrouble:
+    """Why a topic is not mirrored at the moment. `is_passing`: nobody has to do anything about it."""
+
+    reason: str
+    is_passing: bool = False
+
+
+Troubles = dict[str, TopicTrouble]
+
+
 class TargetTopics:
-    """Creates and grows topics on the target."""
+    """Creates and grows topics on the target. A topic that fails does not keep the others waiting."""
 
     def __init__(
         self, source: Cluster, target: Cluster, report: event.Report, describe: DescribeElsewhere | None = None
@@ -52,32 +69,49 @@ class TargetTopics:
         self._report = report
         self._reported: set[event.Event] = set()
 
-    async def ensure(self, topics: list[Topic], grow: set[str]) -> None:
-        """Create topics that are missing on the target; add partitions to those of `grow` that have too few."""
-        missing = [topic for topic in topics if topic.name not in self._target.topics]
-        if missing:
-            await self._create(missing, await self._settings_of([topic.name for topic in missing]))
-        grown = [topic for topic in topics if topic.name in grow and await self._grow_if_smaller(topic)]
-        if missing or grown:
-            await self._wait_for_leaders(missing + grown, {topic.name: len(topic.partitions) for topic in grown})
+    async def ensure(self, topics: list[Topic], grow: set[str]) -> Troubles:
+        """Create topics that are missing on the target, and add partitions to those of `grow` that have too few.
 
-    async def _settings_of(self, names: list[str]) -> TopicSettings:
-        """Return the settings to inherit, as far as the source or its ZooKeeper tells them."""
+        Return the topics that are not there, or not ready, and why.
+        """
+        troubles: Troubles = {}
+        missing = [topic for topic in topics if topic.name not in self._target.topics]
+        for chunk in _chunks(missing):
+            settings = await self._settings_of([topic.name for topic in chunk], troubles)
+            wanted = [topic for topic in chunk if topic.name not in troubles]
+            troubles |= await self._create(wanted, settings) if wanted else {}
+        created = [topic for topic in missing if topic.name not in troubles]
+        grown = [topic for topic in topics if topic.name in grow and await self._grow_if_smaller(topic)]
+        if created or grown:
+            counts = {topic.name: len(topic.partitions) for topic in grown}
+            troubles |= await self._wait_for_leaders({topic.name for topic in created + grown}, counts)
+        return troubles
+
+    async def _settings_of(self, names: list[str], troubles: Troubles) -> TopicSettings:
+        """Return the settings to inherit, as far as the source or its ZooKeeper tells them.
+
+        A source that will tell them in a moment is waited for: without them, a backlog might be deleted on arrival.
+        """
         if await self._source.knows(DescribeConfigsRequest):
-            return await self._describe_configs(names)
+            return await self._describe_configs(names, troubles)
         if self._describe is not None:
             found = await self._describe(names)
             return {name: {k: v for k, v in of.items() if k in INHERITED} for name, of in found.items()}
         self._report_once(SourceHidesSettings(str(self._source.endpoint)))
         return {}
 
-    async def _describe_configs(self, names: list[str]) -> TopicSettings:
+    async def _describe_configs(self, names: list[str], troubles: Troubles) -> TopicSettings:
         results = await describe_configs(self._source, TOPIC, names, INHERITED)
         for result in results:
+            name, error = result.resource_name, BrokerError(result.error_code)
             if result.error_code == TOPIC_AUTHORIZATION_FAILED:
-                name = result.resource_name
                 reason = denied(self._source.endpoint, "DescribeConfigs", "topic", name)
                 self._report_once(TopicSettingsUnknown(name, reason))
+            elif result.error_code and error.retriable:
+                reason = f"topic {name}: {self._source.endpoint} does not tell its settings: {error}"
+                troubles[name] = TopicTrouble(reason, is_passing=True)
+            elif result.error_code:
+                self._report_once(TopicSettingsUnknown(name, describe(error)))
         return {
             result.resource_name: {
                 s.name: s.value
@@ -93,26 +127,41 @@ class TargetTopics:
             self._reported.add(event)
             self._report(event)
 
-    async def _create(self, topics: list[Topic], settings: TopicSettings) -> None:
+    async def _create(self, topics: list[Topic], settings: TopicSettings) -> Troubles:
+        """Ask for topics; return those that the target refuses."""
         if not await self._target.knows(CreateTopicsRequest):
             # Before 0.10.1 a broker creates a topic when a client asks for it.
             await self._target.refresh([topic.name for topic in topics], create=True)
             for topic in topics:
-                self._report(TopicRequested(topic.name))
-            return
+                self._report_once(TopicRequested(topic.name))
+            return {}
         by_name = {topic.name: topic for topic in topics}
+        troubles: Troubles = {}
+        again: list[Topic] = []
         for result in await self._ask_controller(topics, settings):
-            topic, code = by_name[result.name], result.error_code
+            code = result.error_code
+            if result.name not in by_name:
+                continue
+            topic = by_name[result.name]
             if code == INVALID_CONFIG and settings.get(topic.name):
                 self._drop_refused(topic.name, settings, result.error_message or "")
-                await self._create([topic], settings)
+                again.append(topic)
             elif code == 0:
                 self._report(TopicCreated(topic.name, len(topic.partitions)))
-            elif code == TOPIC_AUTHORIZATION_FAILED:
-                raise ClusterError(denied(self._target.endpoint, "Create", "topic", topic.name))
             elif code != TOPIC_ALREADY_EXISTS:
-                error = BrokerError(code, result.error_message or "")
-                raise ClusterError(f"topic {topic.name} cannot be created on {self._target.endpoint}: {error}")
+                troubles[topic.name] = self._refusal(topic, BrokerError(code, result.error_message or ""))
+        return troubles | (await self._create(again, settings) if again else {})
+
+    def _refusal(self, topic: Topic, error: BrokerError) -> TopicTrouble:
+        """Return why a topic cannot be created, and the way out."""
+        endpoint = self._target.endpoint
+        if error.code == TOPIC_AUTHORIZATION_FAILED:
+            return TopicTrouble(denied(endpoint, "Create", "topic", topic.name))
+        reason = f"topic {topic.name} cannot be created on {endpoint}: {error}"
+        if error.retriable:
+            return TopicTrouble(reason, is_passing=True)
+        command = f"kafka-topics --bootstrap-server {endpoint} --create --topic {topic.name} --partitions {len(topic.partitions)}"
+        return TopicTrouble(f"{reason}; create it there ({command}), or do not choose it")
 
     def _drop_refused(self, name: str, settings: TopicSettings, message: str) -> None:
         """Leave out the settings that the broker's message names; all of them if it names none.
@@ -143,9 +192,9 @@ class TargetTopics:
             ],
             timeout_ms=_TIMEOUT_MS,
         )
-        for _ in range(50):
+        for _ in range(_CONTROLLER_ATTEMPTS):
             answer = await self._target.ask(request, self._target.controller)
-            if not any(t.error_code == NOT_CONTROLLER for t in answer.topics):
+            if not all(t.error_code == NOT_CONTROLLER for t in answer.topics):
                 break
             await asyncio.sleep(0.2)
             await self._target.refresh()
@@ -156,47 +205,77 @@ class TargetTopics:
         return max(1, min(len(self._target.brokers), *(p.replicas for p in topic.partitions.values())))
 
     async def _grow_if_smaller(self, topic: Topic) -> bool:
+        """Add partitions to a topic; return False if it needs none, or gets none: its records go by key then."""
         counterpart, wanted = self._target.topics.get(topic.name), len(topic.partitions)
         if counterpart is None or len(counterpart.partitions) >= wanted:
             return False
         if not await self._target.knows(CreatePartitionsRequest):
-            return False  # before 1.0; records go by key from now on, and that is reported
-        await self._grow(topic.name, wanted)
-        self._report(TopicGrown(topic.name, len(counterpart.partitions), wanted))
-        return True
+            return False  # before 1.0
+        error = await self._grow(topic.name, wanted)
+        if error is None:
+            self._report(TopicGrown(topic.name, len(counterpart.partitions), wanted))
+            return True
+        if error.code == TOPIC_AUTHORIZATION_FAILED:
+            reason = denied(self._target.endpoint, "Alter", "topic", topic.name)
+        else:
+            reason = f"topic {topic.name} cannot get more partitions on {self._target.endpoint}: {error}"
+        self._report_once(TopicsFailed(reason))
+        return False
 
-    async def _grow(self, name: str, count: int) -> None:
+    async def _grow(self, name: str, count: int) -> BrokerError | None:
+        """Ask for partitions; return the error if the target refuses."""
         kind = CreatePartitionsRequest.CreatePartitionsTopic
         request = CreatePartitionsRequest(
             topics=[kind(name=name, count=count, assignments=None)], timeout_ms=_TIMEOUT_MS, validate_only=False
         )
         answer = await self._target.ask(request, self._target.controller)
-        for result in answer.results:
-            if result.error_code == TOPIC_AUTHORIZATION_FAILED:
-                raise ClusterError(denied(self._target.endpoint, "Alter", "topic", name))
-            # INVALID_PARTITIONS: it has as many already.
-            if result.error_code not in (0, INVALID_PARTITIONS):
-                error = BrokerError(result.error_code, result.error_message or "")
-                raise ClusterError(f"topic {name} cannot get more partitions on {self._target.endpoint}: {error}")
+        codes = [(result.error_code, result.error_message or "") for result in answer.results if result.name == name]
+        # INVALID_PARTITIONS: it has as many already.
+        errors = [BrokerError(code, message) for code, message in codes if code not in (0, INVALID_PARTITIONS)]
+        return errors[0] if errors else None
 
-    async def _wait_for_leaders(self, topics: list[Topic], counts: dict[str, int]) -> None:
-        """Wait until every partition has a leader; brokers may still show a topic that has grown as it was."""
+    async def _wait_for_leaders(self, names: set[str], counts: dict[str, int]) -> Troubles:
+        """Wait until every partition has a leader; brokers may still show a topic that has grown as it was.
+
+        Return the topics that take longer than 5 s: the next look at the topics finds them.
+        """
         target = self._target
-        for _ in range(300):
-            await target.refresh(topic.name for topic in topics)
-            found = [target.topics.get(topic.name) for topic in topics]
-            if all(
-                t and len(t.partitions) >= counts.get(t.name, 1) and all(target.leader(t.name, p) for p in t.partitions)
-                for t in found
-            ):
-                return
+        deadline = time.monotonic() + _LEADERS_WITHIN
+        while True:
+            await target.refresh(names)
+            names = {name for name in names if not self._is_led(name, counts.get(name, 1))}
+            if not names or time.monotonic() > deadline:
+                break
             await asyncio.sleep(0.1)
-        missing = [topic.name for topic in topics if topic.name not in target.topics]
-        if missing:
-            raise ClusterError(
-                f"{target.endpoint} has no topic {missing[0]} 30 s after it was asked for; create it there"
+        return {
+            name: TopicTrouble(
+                f"{target.endpoint} shows topic {name} without leaders for all partitions"
+                if name in target.topics
+                else f"{target.endpoint} does not show topic {name}, which it was asked for; create it there",
+                is_passing=True,
             )
-        raise ClusterError(f"the topics created on {target.endpoint} have no leaders after 30 s")
+            for name in names
+        }
+
+    def _is_led(self, name: str, count: int) -> bool:
+        topic = self._target.topics.get(name)
+        if topic is None or len(topic.partitions) < count:
+            return False
+        return all(self._target.leader(name, partition) for partition in topic.partitions)
+
+
+def _chunks(topics: list[Topic]) -> Iterator[list[Topic]]:
+    """Cut topics into lists of bounded size: controllers refuse a request for more than 10,000 partitions."""
+    chunk: list[Topic] = []
+    size = 0
+    for topic in topics:
+        if chunk and size + len(topic.partitions) > _CREATED_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(topic)
+        size += len(topic.partitions)
+    if chunk:
+        yield chunk
 
 
 def _is_set_on_topic(setting: Any) -> bool:

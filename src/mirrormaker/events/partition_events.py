@@ -251,3 +251,16 @@ class VersionIgnored(Event, words="{path}: broker.version is outdated and ignore
 
     path: str
     cluster: str
+
+
+@dataclass(frozen=True)
+class CommitRefused(
+    Event,
+    kind=Kind.WAITING,
+    words="{topic}: the positions of {partitions} partitions cannot be committed, and a restart reads back more: {reason}",
+):
+    """The coordinator refuses the positions of one topic."""
+
+    topic: str
+    partitions: int
+    reason: str

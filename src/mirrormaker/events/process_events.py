@@ -25,6 +25,13 @@ class WaitingForSpark(Event, kind=Kind.WAITING, words="waiting for Spark to star
 
 
 @dataclass(frozen=True)
+class SessionStopped(
+    Event, kind=Kind.TAKEOVER, words="Spark's session was stopped, by someone or by the cluster; starting another"
+):
+    """The SparkContext has ended although its JVM runs."""
+
+
+@dataclass(frozen=True)
 class PackingLibraries(Event, words="packing the libraries that executors need; they are kept for the next start"):
     """The first start on a Spark cluster packs the libraries that executors need."""
 
@@ -230,6 +237,13 @@ class TopicLeftOut(Event, kind=Kind.STOPPED, words="{topic} is left out: {reason
 
 
 @dataclass(frozen=True)
+class TopicTakenUp(Event, kind=Kind.RECOVERED, words="{topic} can be mirrored now"):
+    """A topic that was left out can be mirrored."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
 class TopicsFailed(Event, kind=Kind.STOPPED, words="{reason}"):
     """Topics on the target cannot be prepared for now."""
 
@@ -258,3 +272,16 @@ class Rebalanced(
     gained: int
     given_up: int
     owned: int
+
+
+@dataclass(frozen=True)
+class StrangeMember(
+    Event,
+    kind=Kind.REBALANCE,
+    words="group {group}: member {member} gets no partitions, because its subscription cannot be read ({reason})",
+):
+    """A member of the group sent something else than a subscription."""
+
+    group: str
+    member: str
+    reason: str

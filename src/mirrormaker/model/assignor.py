@@ -88,7 +88,7 @@ def _owners(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[To
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
         for topic, partition in member.owned:
-            if topic in member.topics and partition < counts.get(topic, 0):
+            if topic in member.topics and 0 <= partition < counts.get(topic, 0):
                 claims[topic, partition].append((member.generation, name))
     return {key: max(claimed)[1] for key, claimed in claims.items()}
 

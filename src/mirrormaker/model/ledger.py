@@ -7,10 +7,9 @@ characters (`offset.metadata.max.bytes`), so 15 bits are packed into each charac
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import replace
 
-from mirrormaker.errors import BadFrame, LedgerError
+from mirrormaker.errors import BadFrame, EntryError
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.protocol.codec import Reader, varint
 
@@ -19,6 +18,7 @@ MAX_METADATA = 4096  # offset.metadata.max.bytes, which brokers count in charact
 _HEAD = struct.Struct(">Iqhi16s16siB")
 # The 32,768 characters from here on carry 15 bits each; there are no control characters and no surrogates among them.
 _FIRST_CHAR = 0x4000
+_PIECE = 15  # bytes that make eight characters
 
 
 def pack(position: Position) -> str:
@@ -45,26 +45,47 @@ def pack(position: Position) -> str:
     ordered = sorted(position.cuts, key=lambda cut: cut.topic)
     ahead = [(number, cut.ahead) for number, cut in enumerate(ordered) if cut.ahead]
     data += varint(len(ahead)) + b"".join(varint(number) + varint(count) for number, count in ahead)
-    number = int.from_bytes(b"\1" + data, "big")
-    chars = []
-    while number:
-        number, digit = divmod(number, 1 << 15)
-        chars.append(chr(_FIRST_CHAR + digit))
-    text = PREFIX + "".join(chars)
+    text = PREFIX + _to_text(b"\1" + data)
     if len(text) > MAX_METADATA:
-        raise LedgerError(
+        raise EntryError(
             f"{position.topic}-{position.partition} spreads over {len(position.cuts)} target partitions:"
             f" more than a committed offset can carry ({len(text)} characters of {MAX_METADATA})"
         )
     return text
 
 
+def _to_text(data: bytes) -> str:
+    """Return a number of many bytes as characters of 15 bits each, the lowest ones first."""
+    # Eight characters take 15 bytes. Whole pieces keep this linear in the size, where dividing one large number is not.
+    size = -len(data) % _PIECE + len(data)
+    padded = data.rjust(size, b"\0")
+    chars = []
+    for end in range(size, 0, -_PIECE):
+        piece = int.from_bytes(padded[end - _PIECE : end], "big")
+        chars += [chr(_FIRST_CHAR + (piece >> shift & 0x7FFF)) for shift in range(0, 8 * _PIECE, 15)]
+    return "".join(chars).rstrip(chr(_FIRST_CHAR))
+
+
+def _from_text(text: str) -> bytes:
+    """Return the bytes that `_to_text` has turned into characters, without leading zeros."""
+    pieces = []
+    for at in range(0, len(text), 8):
+        piece = 0
+        for char in reversed(text[at : at + 8]):
+            digit = ord(char) - _FIRST_CHAR
+            if not 0 <= digit < 1 << 15:
+                raise ValueError(f"{char!r} is no digit")
+            piece = piece << 15 | digit
+        pieces.append(piece.to_bytes(_PIECE, "big"))
+    return b"".join(reversed(pieces)).lstrip(b"\0")
+
+
 def _packed_cuts(position: Position, topic: str) -> bytes:
     cuts = [cut for cut in position.cuts if cut.topic == topic]
-    data = varint(len(cuts))
+    data = bytearray(varint(len(cuts)))
     for cut in cuts:
         data += varint(cut.partition) + varint(cut.sequence) + varint(cut.offset & 0xFFFFFFF) + varint(cut.offset >> 28)
-    return data
+    return bytes(data)
 
 
 def _unpacked_cuts(reader: Reader, topic: str) -> list[Cut]:
@@ -76,8 +97,10 @@ def _unpacked_cuts(reader: Reader, topic: str) -> list[Cut]:
 
 
 def check_fits(position: Position) -> None:
-    """Raise LedgerError if the position could not be committed any more once its numbers have grown."""
-    pack(replace(position, cuts=tuple(Cut(c.partition, 2**31 - 1, c.offset + 2**40, c.topic) for c in position.cuts)))
+    """Raise EntryError if the position could not be committed any more once its numbers have grown."""
+    # The buffer of a stream holds less than two million records of one partition.
+    grown = (Cut(c.partition, 2**31 - 1, c.offset + 2**40, c.topic, ahead=2**21 - 1) for c in position.cuts)
+    pack(replace(position, cuts=tuple(grown)))
 
 
 def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position | None:
@@ -88,24 +111,21 @@ def unpack(topic: str, partition: int, offset: int, metadata: str) -> Position |
     if not metadata.startswith("mirrormaker/"):
         return None
     if not metadata.startswith(PREFIX):
-        raise LedgerError(
+        raise EntryError(
             f"the committed offset of {topic}-{partition} was written by a newer mirrormaker"
             f" ({metadata.split(':')[0]}); run that version"
         )
     try:
         return _unpacked(topic, partition, offset, metadata[len(PREFIX) :])
     except (struct.error, OverflowError, ValueError, IndexError, BadFrame) as error:
-        raise LedgerError(
+        raise EntryError(
             f"the committed offset of {topic}-{partition} has damaged metadata; set the offset by hand"
             " (kafka-consumer-groups --reset-offsets) to go on from there"
         ) from error
 
 
 def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
-    number = 0
-    for char in reversed(text):
-        number = number << 15 | ord(char) - _FIRST_CHAR
-    data = number.to_bytes((number.bit_length() + 7) // 8, "big")[1:]
+    data = _from_text(text)[1:]
     fingerprint, producer_id, epoch, leader_epoch, topic_id, target_id, partitions, size = _HEAD.unpack_from(data)
     reader = Reader(memoryview(data), True)
     reader.at = _HEAD.size
@@ -134,12 +154,3 @@ def _unpacked(topic: str, partition: int, offset: int, text: str) -> Position:
 
 def _id(data: bytes) -> str:
     return data.hex() if any(data) else ""
-
-
-def rows(positions: Iterable[Position]) -> dict[str, list[tuple[int, int, int, str]]]:
-    """Return positions as rows of an OffsetCommit request: by topic, (partition, offset, leader epoch, metadata)."""
-    by_topic: dict[str, list[tuple[int, int, int, str]]] = {}
-    for position in positions:
-        row = (position.partition, position.offset, position.leader_epoch, pack(position))
-        by_topic.setdefault(position.topic, []).append(row)
-    return by_topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -17,10 +18,18 @@ def place(
     current: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """Return a stream for every partition: the current one, or for a new partition the stream with the least load."""
-    plan = {key: current[key] for key in current}
-    new = sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key))
-    for key in new:
-        plan[key] = min(streams, key=lambda s: (_load(plan, loads, s), _count(plan, s), s))
+    plan = dict(current)
+    totals = {stream: [0.0, 0] for stream in streams}
+    for key, stream in plan.items():
+        if stream in totals:
+            totals[stream][0] += loads.get(key, 0.0)
+            totals[stream][1] += 1
+    heap = [(load, count, stream) for stream, (load, count) in totals.items()]
+    heapq.heapify(heap)
+    for key in sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key)):
+        load, count, stream = heap[0]
+        plan[key] = stream
+        heapq.heapreplace(heap, (load + loads.get(key, 0.0), count + 1, stream))
     return plan
 
 
@@ -33,7 +42,10 @@ def moves(
     """
     if len(streams) < 2 or not plan:
         return {}
-    totals = {s: _load(plan, loads, s) for s in streams}
+    totals = dict.fromkeys(streams, 0.0)
+    for key, s in plan.items():
+        if s in totals:
+            totals[s] += loads.get(key, 0.0)
     heavy, light = max(streams, key=lambda s: totals[s]), min(streams, key=lambda s: totals[s])
     gap = totals[heavy] - totals[light]
     mean = sum(totals.values()) / len(streams)
@@ -46,11 +58,3 @@ def moves(
         if s == heavy and 0 < loads.get(key, 0.0) < gap
     ]
     return {min(candidates)[1]: light} if candidates else {}
-
-
-def _load(plan: Mapping[TopicPartition, int], loads: Mapping[TopicPartition, float], stream: int) -> float:
-    return sum(loads.get(key, 0.0) for key, s in plan.items() if s == stream)
-
-
-def _count(plan: Mapping[TopicPartition, int], stream: int) -> int:
-    return sum(s == stream for s in plan.values())

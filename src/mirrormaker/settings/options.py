@@ -25,7 +25,7 @@ OPTIONS = (
     Option(("--producer.config",), "Property file of the target cluster.", "FILE", required=True, group=_TOPICS),
     Option(
         ("--whitelist", "--white-list", "--include"),
-        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; blanks are"
+        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; spaces are"
         " ignored.",
         "REGEX", default_text="mirror.topics.whitelist of the consumer file", group=_TOPICS,
     ),
@@ -36,8 +36,8 @@ OPTIONS = (
     ),
     Option(
         ("--exit.when.caught.up",),
-        "Mirror the records that the source has now, then exit: with code 0, or with 1 if a partition could not be"
-        " mirrored. This is for migrations.",
+        "Mirror up to the end offsets that the source has at the start, then exit. The exit code is 1 if a partition is"
+        " stopped at that moment.",
         group=_TOPICS,
     ),
     Option(
@@ -55,7 +55,8 @@ OPTIONS = (
         "N", default_text="no limit; buffer.memory of the producer file limits the bytes", type=int, group=_MIRRORING,
     ),
     Option(
-        ("--offset.commit.interval.ms",), "Interval in milliseconds between commits of positions to the source group.",
+        ("--offset.commit.interval.ms",),
+        "Interval in milliseconds between commits of mirrored offsets to the source's consumer group.",
         "MS", 1000, "1000 (Kafka's MirrorMaker: 60000)", int, group=_MIRRORING,
     ),
     Option(
@@ -90,8 +91,8 @@ OPTIONS = (
     ),
     Option(
         ("--accept.new.target",),
-        "Continue from the group's committed offsets although they belong to another target cluster. Without this"
-        " option that is an error.",
+        "Start even if the group's committed offsets were written for another target cluster. By default this is an"
+        " error.",
         group=_MIRRORING,
     ),
     Option(
@@ -115,7 +116,7 @@ OPTIONS = (
     Option(
         ("--spark.master",), "Spark master that runs the streams.",
         "URL", group=_SPARK,
-        default_text="local, with two task slots per stream, so that a lost stream is replaced at once",
+        default_text="local, with two task slots per stream, so that a failed stream restarts at once",
     ),
     Option(("--spark.conf",), "Spark property. Can be repeated.", "KEY=VALUE", repeated=True, group=_SPARK),
     Option(
@@ -148,8 +149,8 @@ OPTIONS = (
         ' partition="other".',
         "N", 1000, type=int, group=_OUTPUT,
     ),
-    Option(("--new.consumer",), "No effect: there is only one consumer.", group=_LEGACY),
-    Option(("--new.producer",), "No effect: there is only one producer.", group=_LEGACY),
+    Option(("--new.consumer",), "Accepted and ignored.", group=_LEGACY),
+    Option(("--new.producer",), "Accepted and ignored.", group=_LEGACY),
 )  # fmt: skip
 
 TOPICS_MISSING = '--whitelist REGEX is missing: name the topics, or write --whitelist ".*" for all of them'

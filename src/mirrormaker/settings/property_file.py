@@ -69,7 +69,7 @@ class PropertyFile:
         except SettingError as error:
             message = str(error)
             if line.written.unresolved:  # the error shows the value, which can be a secret
-                message = self._message(line, f"the value that this stands for must be {key.type.expected}")
+                message = self._message(line, f"this must refer to {key.type.expected}")
             detail = message.removeprefix(f"{place}: ").removeprefix(f"{name}={line.text}: ")
             return replace(line, key=key, error=message, detail=detail)
         line = replace(line, key=key, value=value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirrormaker.errors import SettingError, StoreError, TlsFailed, WrongPassword
 from mirrormaker.settings.login import LoginFiles, sasl
 from mirrormaker.settings.property_file import PropertyFile
-from mirrormaker.wire.credentials import Security, Tls
+from mirrormaker.wire.credentials import TLS_VERSIONS, Security, Tls
 
 # The modules for TLS load the cryptography library, so they are imported only for files that use TLS.
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _tls(file: PropertyFile) -> Tls:
             _client_tls(private_key) if private_key else Tls(),
             trust=to_pem("CERTIFICATE", trusted),
             checks_host=file.text("ssl.endpoint.identification.algorithm") == "https",
-            protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in ("TLSv1.2", "TLSv1.3")),
+            protocols=tuple(name for name in file.value("ssl.enabled.protocols") if name in TLS_VERSIONS),
             ciphers=file.value("ssl.cipher.suites") or (),
         )
         ssl_context(tls)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mirrormaker.settings.value_types import ANY_NUMBER, LIST, MS, TEXT, Key, ValueType, choice
+from mirrormaker.wire.credentials import TLS_VERSIONS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 JAVA_CLASS = "Java classes cannot be loaded here"
 
 
@@ -45,11 +45,11 @@ TLS = (
     ),
     Key(
         "ssl.enabled.protocols", LIST, "The TLS versions that may be used. Versions before TLSv1.2 are not supported.",
-        ",".join(_TLS_VERSIONS),
-        refusal=lambda names: "" if {*_TLS_VERSIONS} & {*names}
-        else "only TLSv1.2 and TLSv1.3 are supported; name one of them",
+        ",".join(TLS_VERSIONS),
+        refusal=lambda names: "" if {*TLS_VERSIONS} & {*names}
+        else f"only {' and '.join(TLS_VERSIONS)} are supported; name one of them",
         note=lambda names: f"{', '.join(old)} is not supported and not used"
-        if (old := [name for name in names if name not in _TLS_VERSIONS]) else "",
+        if (old := [name for name in names if name not in TLS_VERSIONS]) else "",
     ),
     Key(
         "ssl.cipher.suites", LIST,

@@ -135,6 +135,20 @@ class Engine:
         """Return True if starting the session takes longer than usual, because it packs the executors' libraries."""
         return self._ships and not shipping.libraries_path().exists()
 
+    def is_stopped(self) -> bool:
+        """Return True if the session has ended although the JVM runs; forget it then, so that another one can start."""
+        if self.session is None:
+            return True
+        context: Any = self.session.sparkContext
+        try:
+            if context._jsc is not None and not context._jsc.sc().isStopped():
+                return False
+            self.session.stop()
+        except (Py4JError, OSError):
+            pass
+        self._forget_session()
+        return True
+
     def start_jvm(self) -> Any:
         """Start the JVM and return it; it can match regular expressions before there is a session."""
         if self.is_submitted:
@@ -164,9 +178,14 @@ class Engine:
 
     def _forget_jvm(self) -> None:
         """Clear PySpark's memory of a dead JVM; otherwise it would not start another one in this process."""
+        self._forget_session()
+        context: Any = SparkContext
+        context._gateway = context._jvm = None
+
+    def _forget_session(self) -> None:
         self.session = None
         context: Any = SparkContext
-        context._active_spark_context = context._gateway = context._jvm = None
+        context._active_spark_context = None
         sessions: Any = SparkSession
         sessions._instantiatedSession = sessions._activeSession = None
 
@@ -232,6 +251,10 @@ class ExistingSession:
         if not self.is_alive:
             raise SparkError("the Spark session was stopped; start another one, and mirror with that")
         return self._context._jvm
+
+    def is_stopped(self) -> bool:
+        """Return True if the owner has stopped the session."""
+        return not self.is_alive
 
     def start_session(self) -> SparkSession:
         """Return a session for our jobs, on the owner's SparkContext."""

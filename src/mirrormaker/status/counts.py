@@ -21,46 +21,58 @@ class Figures(NamedTuple):
 
     records: int
     bytes: int
-    as_is: int
-    unpacked: int
+    batches_forwarded: int
+    batches_repacked: int
     retries: int
     resumes: int
-    late: tuple[int, ...]
-    late_ms: int
+    latency_counts: tuple[int, ...]
+    latency_ms: int
 
 
 class Counted:
     """The counts of one partition, or of all partitions together."""
 
-    __slots__ = ("_lately", "_paces", "as_is", "bytes", "late", "late_ms", "records", "resumes", "retries", "unpacked")
+    __slots__ = (
+        "_lately",
+        "_paces",
+        "batches_forwarded",
+        "batches_repacked",
+        "bytes",
+        "latency_counts",
+        "latency_ms",
+        "records",
+        "resumes",
+        "retries",
+    )
 
     def __init__(self) -> None:
-        self.records = self.bytes = self.as_is = self.unpacked = self.retries = self.resumes = 0
-        self.late = [0] * CLASSES
-        self.late_ms = 0
+        self.records = self.bytes = self.batches_forwarded = self.batches_repacked = self.retries = self.resumes = 0
+        self.latency_counts = [0] * CLASSES
+        self.latency_ms = 0
         self._paces = [(time.monotonic(), 0, 0)] * 2  # (time, records, bytes)
         # (time, forwarded batches, repacked batches, latencies)
-        self._lately = [(time.monotonic(), 0, 0, tuple(self.late))] * 2
+        self._lately = [(time.monotonic(), 0, 0, tuple(self.latency_counts))] * 2
 
     def add(self, records: int, size: int, counters: CounterReport | None) -> None:
         """Add what is new in a stream's report."""
         self.records += records
         self.bytes += size
         if counters is not None:
-            self.as_is += counters.batches_forwarded
-            self.unpacked += counters.batches_repacked
+            self.batches_forwarded += counters.batches_forwarded
+            self.batches_repacked += counters.batches_repacked
             self.retries += counters.retries
             self.resumes += counters.resumes
-            self.late_ms += counters.latency_ms
+            self.latency_ms += counters.latency_ms
             for at, count in counters.latency_counts:
-                self.late[at] += count
+                self.latency_counts[at] += count
 
     def turn(self, now: float) -> None:
         """Remember the present counts now and then, so that paces can be computed from them."""
         if now - self._paces[1][0] >= _PACE_OVER:
             self._paces = [self._paces[1], (now, self.records, self.bytes)]
         if now - self._lately[1][0] >= _LATENCY_OVER:
-            self._lately = [self._lately[1], (now, self.as_is, self.unpacked, tuple(self.late))]
+            latest = (now, self.batches_forwarded, self.batches_repacked, tuple(self.latency_counts))
+            self._lately = [self._lately[1], latest]
 
     def pace(self, now: float) -> tuple[float, float]:
         """Return records and bytes per second."""
@@ -74,18 +86,18 @@ class Counted:
         return Figures(
             self.records,
             self.bytes,
-            self.as_is,
-            self.unpacked,
+            self.batches_forwarded,
+            self.batches_repacked,
             self.retries,
             self.resumes,
-            tuple(self.late),
-            self.late_ms,
+            tuple(self.latency_counts),
+            self.latency_ms,
         )
 
     @property
     def lately(self) -> list[int]:
         """Records of the last minute or so, by class of latency."""
-        return [count - before for count, before in zip(self.late, self._lately[0][3], strict=True)]
+        return [count - before for count, before in zip(self.latency_counts, self._lately[0][3], strict=True)]
 
     @property
     def latency(self) -> tuple[float, ...] | None:
@@ -95,8 +107,11 @@ class Counted:
     @property
     def lane(self) -> str:
         """The lanes in use in the last minute or so."""
-        _, as_is, unpacked, _ = self._lately[0]
-        ways = ("batches" if self.as_is > as_is else "", "records" if self.unpacked > unpacked else "")
+        _, forwarded, repacked, _ = self._lately[0]
+        ways = (
+            "batches" if self.batches_forwarded > forwarded else "",
+            "records" if self.batches_repacked > repacked else "",
+        )
         return " and ".join(filter(None, ways))
 
 

@@ -21,6 +21,7 @@ from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
 from mirrormaker.worker.counters import CLASSES
 
 _FRESH = 0.9  # seconds that a document is kept: pages ask once a second
+_MAX_TOPICS = 100  # topics that are left out and shown with their reasons
 _REST = 4  # metrics are kept for this many times as long as they took to make, but not longer than a document
 
 
@@ -145,6 +146,10 @@ class Status:
             "trouble": source.trouble,
             "ready": source.is_ready,
             "topics": len({partition.topic for partition in mine}),
+            "topics_left_out": [
+                {"topic": topic, "reason": reason} for topic, reason in source.topics_left_out[:_MAX_TOPICS]
+            ],
+            "topics_left_out_total": len(source.topics_left_out),
             "partitions": len(mine),
             "lag": sum(partition.lag for partition in mine),
             "records_per_second": round(records, 1),
@@ -201,7 +206,7 @@ class Status:
 
 
 def _together(everything: list[Counted]) -> list[int]:
-    return [sum(counted.late[at] for counted in everything) for at in range(CLASSES)]
+    return [sum(counted.latency_counts[at] for counted in everything) for at in range(CLASSES)]
 
 
 def _lately(everything: list[Counted]) -> tuple[float, ...] | None:

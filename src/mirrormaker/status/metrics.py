@@ -100,8 +100,8 @@ class Metrics:
             _PLACE,
             sums(lambda figures: figures.bytes),
         )
-        lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.as_is)]
-        lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.unpacked)]
+        lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.batches_forwarded)]
+        lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.batches_repacked)]
         yield _counters(
             "batches",
             "Batches that the target has acknowledged: forwarded unchanged (lane batches), or packed again (lane records)",
@@ -146,6 +146,12 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         ("source",),
         [(source.name, int(source.is_ready)) for source in sources],
     )
+    yield _gauges(
+        "topics_left_out",
+        "Chosen topics that cannot be mirrored at the moment: the log and the status page say why",
+        ("source",),
+        [(source.name, len(source.topics_left_out)) for source in sources],
+    )
     yield _counters(
         "dropped_records",
         "Records that could not be delivered and are listed in the undelivered file instead (numDroppedMessages)",
@@ -163,6 +169,12 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         "Rebalances of the consumer group that this process took part in",
         ("source",),
         [(source.name, source.counts.rebalances) for source in sources],
+    )
+    yield _gauges(
+        "loop_blocked_seconds_max",
+        "The longest time for which the driver's event loop stood still in the last minute; leases and heartbeats wait for it",
+        (),
+        [(snapshot.loop_blocked,)],
     )
     states: dict[tuple[str, str], int] = {
         (source.name, state): 0 for source in sources for state in (FLOWING, WAITING, STOPPED)
@@ -237,7 +249,7 @@ def _gauges(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> M
 
 def _histogram(partitions: list[Figures]) -> tuple[list[tuple[str, float]], float]:
     """Return the buckets of all these partitions together, each including all smaller ones, and the sum in seconds."""
-    counts = (sum(figures.late[index] for figures in partitions) for index in range(CLASSES))
+    counts = (sum(figures.latency_counts[index] for figures in partitions) for index in range(CLASSES))
     cumulative = list(accumulate(counts))
     buckets = [(bound, float(cumulative[index])) for index, bound in _BUCKETS]
-    return [*buckets, ("+Inf", cumulative[-1])], sum(figures.late_ms for figures in partitions) / 1000
+    return [*buckets, ("+Inf", cumulative[-1])], sum(figures.latency_ms for figures in partitions) / 1000

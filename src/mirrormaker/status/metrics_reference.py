@@ -43,6 +43,7 @@ def _families() -> list[Metric]:
         member="host-0",
         trouble="",
         is_ready=True,
+        topics_left_out=(),
         dropped=0,
         lost=0,
         counts=counts,

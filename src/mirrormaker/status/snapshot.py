@@ -22,6 +22,8 @@ class Source:
     trouble: str
     # True if its partitions are known and a stream runs.
     is_ready: bool
+    # Chosen topics that are not mirrored at the moment, and why.
+    topics_left_out: tuple[tuple[str, str], ...]
     dropped: int
     lost: int
     counts: Counts
@@ -65,6 +67,8 @@ class Snapshot:
     buffer_limit: int  # bytes per stream
     streams: tuple[Stream, ...]
     partitions: tuple[Partition, ...]
+    # The longest time in seconds for which the driver's event loop stood still lately.
+    loop_blocked: float = 0.0
     is_stopping: bool = False
     notes: tuple[str, ...] = field(default=())
 

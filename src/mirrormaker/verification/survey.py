@@ -166,7 +166,9 @@ class Survey:
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Return the offsets that the group has committed to Kafka, or else those of an old consumer in ZooKeeper."""
         partitions = {(name, p) for name in names if name in cluster.topics for p in cluster.topics[name].partitions}
-        committed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: partitions)
+        committed, failed = await GroupCoordinator(cluster, settings.group_id).committed(lambda: partitions)
+        for error in failed.values():
+            raise error
         if not committed and settings.zookeeper:
             old = await ZooKeeperLookup.of(settings).group(settings.group_id)
             return {key: (offset, "") for key, offset in old.offsets.items()}

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+# The TLS versions that can be used, under Java's names.
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+
 
 @dataclass(frozen=True)
 class Tls:
@@ -25,7 +28,7 @@ class Tls:
     subject: str = ""
     # Whether the broker's certificate must be issued for its host name.
     checks_host: bool = True
-    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    protocols: tuple[str, ...] = TLS_VERSIONS
     # Cipher suites by Java's names; empty means all that OpenSSL considers safe.
     ciphers: tuple[str, ...] = ()
 

@@ -31,36 +31,38 @@ _BOUNDS = tuple(map(float, BOUNDS))
 class Counters:
     """Batches by lane, latencies, retries and resumes since the last report."""
 
-    __slots__ = ("as_is", "latencies", "latency_ms", "resumes", "retries", "unpacked")
+    __slots__ = ("batches_forwarded", "batches_repacked", "latency_counts", "latency_ms", "resumes", "retries")
 
     def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
-        self.as_is = self.unpacked = self.retries = self.resumes = 0
-        self.latencies = [0] * CLASSES  # records by latency class
+        self.batches_forwarded = self.batches_repacked = self.retries = self.resumes = 0
+        self.latency_counts = [0] * CLASSES  # records by latency class
         # The sum over all records; negative if a producer's clock is ahead of ours.
         self.latency_ms = 0.0
 
     def delivered(self, entry: Entry) -> None:
         """Count an acknowledged batch."""
         if entry.unit.counts:  # a forwarded batch has none
-            self.unpacked += 1
+            self.batches_repacked += 1
         else:
-            self.as_is += 1
+            self.batches_forwarded += 1
         timestamp, count = entry.batch.max_timestamp, entry.count
         if timestamp >= 0:  # messages of format 0 have no timestamp
             latency = time() * 1000.0 - timestamp
-            self.latencies[bisect_left(_BOUNDS, latency)] += count
+            self.latency_counts[bisect_left(_BOUNDS, latency)] += count
             self.latency_ms += latency * count
 
     def collect(self) -> CounterReport | None:
         """Return what was counted since the last call; None if nothing was."""
-        if not (self.as_is or self.unpacked or self.retries or self.resumes):
+        if not (self.batches_forwarded or self.batches_repacked or self.retries or self.resumes):
             return None
-        counts = tuple((at, count) for at, count in enumerate(self.latencies) if count)
+        counts = tuple((at, count) for at, count in enumerate(self.latency_counts) if count)
         milliseconds = max(0, round(self.latency_ms))
-        report = CounterReport(self.as_is, self.unpacked, counts, milliseconds, self.retries, self.resumes)
+        report = CounterReport(
+            self.batches_forwarded, self.batches_repacked, counts, milliseconds, self.retries, self.resumes
+        )
         self._reset()
         return report
 

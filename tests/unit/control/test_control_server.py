@@ -11,13 +11,14 @@ from mirrormaker.control import control_server as server_module
 from mirrormaker.control.control_client import ControlClient
 from mirrormaker.control.control_messages import Ended, Order, PartitionReport, Report, Stopped, Take
 from mirrormaker.control.control_server import ControlServer
-from mirrormaker.driver import owned_partition as partition_module
 from mirrormaker.driver import scheduler as scheduler_module
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.errors import DriverGone
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import PartitionRecovered, PartitionStopped
+from mirrormaker.model import partition_life
+from mirrormaker.model.partition_life import Life, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
 
 
@@ -34,9 +35,10 @@ class Office:
         self.events: list[Event] = []
         nothing: Callable[..., None] = lambda *_: None  # noqa: E731
         self.control = ControlServer()
-        reactions = Reactions(lambda: self.certain, nothing, nothing, nothing, nothing)
+        reactions = Reactions(lambda: self.certain, nothing, nothing, nothing)
         self.scheduler = Scheduler(0, 2, self.control, self.events.append, reactions, "the log")
-        self.scheduler.owned = {("orders", n): OwnedPartition(position(n), clean=True) for n in range(4)}
+        for number in range(4):
+            self.scheduler.add(OwnedPartition(position(number), Life(Waiting(clean=True))))
         self.control.register(0, self.scheduler)
 
     async def stream(self, number: int, attempt: int = 0) -> ControlClient:
@@ -92,7 +94,7 @@ def test_nothing_is_given_while_the_membership_is_not_certain() -> None:
         office.certain = False
         line = await office.stream(0)
         office.scheduler.place()
-        assert not any(h.running for h in office.scheduler)
+        assert not any(h.is_running for h in office.scheduler)
         office.certain = True
         office.scheduler.tick()
         assert len((await hear(line)).take) == 2
@@ -129,7 +131,7 @@ def test_a_silent_stream_is_given_up_and_covered_for(monkeypatch: pytest.MonkeyP
                 break
             await asyncio.sleep(0.05)
         assert {h.stream for h in office.scheduler} == {0}
-        assert all(h.running for h in office.scheduler)
+        assert all(h.is_running for h in office.scheduler)
         assert [take.clean for take in answer.take] == [False, False], "its requests may be under way"
         with pytest.raises(DriverGone):
             await hear(lines[1])
@@ -140,7 +142,7 @@ def test_a_silent_stream_is_given_up_and_covered_for(monkeypatch: pytest.MonkeyP
 
 
 def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "_RETRY_AFTER", (0.1,))
+    monkeypatch.setattr(partition_life, "RETRY_AFTER", (0.1,))
 
     async def body(office: Office) -> None:
         office.scheduler.place()
@@ -153,7 +155,7 @@ def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch:
             assert await hear(line) == Order(heard=number)
             owned = office.scheduler.owned["orders", first]
             assert owned.stop_reason
-            assert not owned.running
+            assert not owned.is_running
             assert owned.is_done
             await asyncio.sleep(0.15)
             office.scheduler.tick()
@@ -172,13 +174,3 @@ def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch:
         line.close()
 
     with_office(body)
-
-
-def test_broken_numbers_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "_RETRY_AFTER", (0.0,))
-    owned = OwnedPartition(position(0), clean=True)
-    assert owned.stop("someone else uses them", final=True)
-    assert not owned.is_idle
-    assert not owned.stop("someone else uses them", final=True), "no news"
-    outdated = OwnedPartition(position(0), clean=True, outdated=True)
-    assert not outdated.is_idle

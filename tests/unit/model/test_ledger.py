@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import LedgerError
-from mirrormaker.model.ledger import MAX_METADATA, PREFIX, pack, rows, unpack
+from mirrormaker.model.ledger import MAX_METADATA, PREFIX, _from_text, _to_text, check_fits, pack, unpack
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.strategies import names, sequences
 
@@ -173,13 +173,28 @@ def test_an_entry_is_written_as_it_always_was(position: Position, metadata: str)
     assert read(position, metadata) == position
 
 
-def test_a_commit_has_one_row_per_partition_grouped_by_topic() -> None:
-    other = replace(SAMPLE, topic="payments", partition=0, offset=7)
-    found = rows([SAMPLE, other, replace(SAMPLE, partition=4)])
-    assert found == {
-        "orders": [(3, 1234, 5, pack(SAMPLE)), (4, 1234, 5, pack(replace(SAMPLE, partition=4)))],
-        "payments": [(0, 7, 5, pack(other))],
-    }
+@given(st.binary(max_size=300))
+def test_bytes_become_characters_of_15_bits_and_back(data: bytes) -> None:
+    assert _from_text(_to_text(b"\1" + data)) == b"\1" + data
+
+
+def test_an_entry_of_the_first_release_is_read_as_before() -> None:
+    """The text was written by the first release, which divided one large number."""
+    data, number = b"\1" + bytes(range(200)), 0
+    number = int.from_bytes(data, "big")
+    chars = []
+    while number:
+        number, digit = divmod(number, 1 << 15)
+        chars.append(chr(0x4000 + digit))
+    assert _to_text(data) == "".join(chars)
+    assert _from_text("".join(chars)) == data
+
+
+def test_an_entry_fits_even_when_records_are_ahead_on_every_target_partition() -> None:
+    wide = replace(SAMPLE, cuts=tuple(Cut(n, 0, 0) for n in range(380)))
+    check_fits(wide)
+    grown = tuple(Cut(n, 2**31 - 1, 2**40, ahead=10**6) for n in range(380))
+    assert len(pack(replace(wide, cuts=grown))) <= MAX_METADATA
 
 
 # -- positions

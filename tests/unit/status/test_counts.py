@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver import observer
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
+from mirrormaker.model.partition_life import Life, Renumbering, Running, Trouble, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.status.counts import Counted, Counts, StreamFigures
 from mirrormaker.status.history import History
@@ -174,12 +176,15 @@ def reported(offset: int, sequence: int, *, identity: Identity = OURS, records: 
     return Report(1, (PartitionReport(position, 1, "flowing", records=records, bytes=size, high_watermark=100),))
 
 
+RUNNING = Life(Running(stream=0, tenancy=1))
+
+
 def scheduler(sequence: int, identity: Identity = OURS) -> Scheduler:
     nothing: Any = lambda *_: None  # noqa: E731
-    reactions = Reactions(lambda: True, nothing, nothing, nothing, nothing)
+    reactions = Reactions(lambda: True, nothing, nothing, nothing)
     found = Scheduler(0, 1, ControlServer(), nothing, reactions, "the log")
     position = Position("orders", 0, 10, -1, "", identity, "there", "", 1, (Cut(0, sequence, 10),))
-    found.owned = {("orders", 0): OwnedPartition(position, clean=True, stream=0, running=True, tenancy=1)}
+    found.add(OwnedPartition(position, RUNNING, stream=0))
     return found
 
 
@@ -188,7 +193,7 @@ def test_what_a_killed_stream_had_not_reported_is_counted_by_its_numbers() -> No
     driver_side.stream_reported(0, reported(20, 5, records=10, size=100))
     owned = driver_side.owned["orders", 0]
     driver_side.stream_left(0)  # it has sent ten more by then
-    owned.running, owned.tenancy, owned.stream = True, 1, 0
+    owned.life, owned.stream = RUNNING, 0
     driver_side.stream_reported(0, reported(30, 15, size=20))
     assert owned.records == driver_side.counts.all.records == 20
     assert driver_side.counts.all.bytes == 120
@@ -203,23 +208,24 @@ def test_without_numbers_records_are_counted_as_the_stream_counts_them() -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "shown"),
+    ("life", "fields", "shown"),
     [
-        ({"running": True, "state": "flowing"}, ("flowing", "")),
-        ({"running": True, "state": "flowing", "note": "source: away"}, ("waiting", "source: away")),
+        (RUNNING, {"state": "flowing"}, ("flowing", "")),
+        (RUNNING, {"state": "flowing", "note": "source: away"}, ("waiting", "source: away")),
         (
-            {"running": True, "state": "waiting", "note": "NOT_ENOUGH_REPLICAS (19)"},
+            RUNNING,
+            {"state": "waiting", "note": "NOT_ENOUGH_REPLICAS (19)"},
             ("waiting", "NOT_ENOUGH_REPLICAS (19)"),
         ),
-        ({"running": True, "state": "resuming"}, ("waiting", "reading the target back")),
-        ({"running": False, "state": "flowing"}, ("waiting", "for a stream")),
-        ({"running": False, "renumbering": True}, ("waiting", "for a new producer identity")),
-        ({"running": True, "stop_reason": "not authorised", "state": "flowing"}, ("stopped", "not authorised")),
+        (RUNNING, {"state": "resuming"}, ("waiting", "reading the target back")),
+        (Life(Waiting(clean=True)), {"state": "flowing"}, ("waiting", "for a stream")),
+        (Life(Renumbering()), {}, ("waiting", "for a new producer identity")),
+        (replace(RUNNING, trouble=Trouble("not authorised")), {"state": "flowing"}, ("stopped", "not authorised")),
     ],
 )
-def test_a_partition_that_does_not_flow_says_why(fields: dict[str, Any], shown: tuple[str, str]) -> None:
+def test_a_partition_that_does_not_flow_says_why(life: Life, fields: dict[str, Any], shown: tuple[str, str]) -> None:
     position = Position("orders", 3, 10, -1, "", OURS, "there", "", 1, (Cut(0, 0, 0),))
-    found = observer._partition("old", OwnedPartition(position, clean=True, high_watermark=25, **fields))
+    found = observer._partition("old", OwnedPartition(position, life, high_watermark=25, **fields))
     assert (found.state, found.why) == shown
     assert (found.topic, found.partition, found.lag) == ("orders", 3, 15)
 

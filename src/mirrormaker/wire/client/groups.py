@@ -14,7 +14,8 @@ from mirrormaker.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
+    Scope,
+    error_code,
 )
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -81,24 +82,30 @@ class GroupCoordinator:
         """Return True if the coordinator can list everything that the group has committed (Kafka 0.10.2 and later)."""
         return (await self.connection()).best_version(OffsetFetchRequest) >= _ALL_PARTITIONS
 
-    async def committed(self, chosen: Callable[[], Iterable[TopicPartition]]) -> dict[TopicPartition, tuple[int, str]]:
-        """Return everything that the group has committed: offset and metadata of each partition.
+    async def committed(
+        self, chosen: Callable[[], Iterable[TopicPartition]]
+    ) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, BrokerError]]:
+        """Return offset and metadata of each partition that the group has committed, and the errors of those that cannot be read.
 
-        Wait while the coordinator moves or a transaction holds an offset. `chosen` names the partitions to ask for
-        where brokers cannot list all of them. Any other error code is raised.
+        Wait while the coordinator moves. `chosen` names the partitions to ask for where brokers cannot list all of them.
         """
         while True:
             partitions = None if await self.lists_all_offsets() else by_topic(chosen())
             error, found = await self.fetch_offsets(partitions, stable=True)
-            codes = {error} | {row.error for row in found.values()}
-            if partitions is not None and UNKNOWN_TOPIC_OR_PARTITION in codes:
+            codes = {row.error for row in found.values()}
+            # A coordinator answers every partition with an error that concerns the whole group.
+            common = error or (codes.pop() if len(codes) == 1 else 0)
+            if partitions is not None and UNKNOWN_TOPIC_OR_PARTITION in {common, *codes}:
                 # An old coordinator that has just started may have offsets of topics that it does not know yet.
                 await self.cluster.refresh()
-            elif codes & MOVING or UNSTABLE_OFFSET_COMMIT in codes:
+            elif common in MOVING:
                 self.forget()
             else:
-                raise_for(max(codes), "reading committed offsets")
-                return {key: (row.offset, row.metadata) for key, row in found.items() if row.offset >= 0}
+                if error or error_code(common).scope >= Scope.SOURCE:
+                    raise_for(common, "reading committed offsets")
+                failed = {key: BrokerError(row.error) for key, row in found.items() if row.error}
+                committed = {key: (row.offset, row.metadata) for key, row in found.items() if row.offset >= 0}
+                return {key: row for key, row in committed.items() if key not in failed}, failed
             await asyncio.sleep(_PAUSE)
 
     async def fetch_offsets(

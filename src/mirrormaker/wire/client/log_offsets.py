@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from mirrormaker.errors import OUTAGE, BrokerError, Unanswered
+from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, Unanswered
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -18,6 +19,7 @@ LATEST, EARLIEST = -1, -2
 # As the replica id of a request: the broker answers with the log end offset instead of the high watermark.
 DEBUGGING_REPLICA = -2
 _ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
+_CHUNK = 1000  # partitions in one request: the event loop must not stand still for long
 
 
 async def list_offsets(
@@ -28,46 +30,84 @@ async def list_offsets(
     read_committed: bool = False,
     replica: int = -1,
 ) -> dict[TopicPartition, int | Exception]:
-    """Return the offset of each partition at the timestamp `when`, or the error of its leader."""
+    """Return the offset of each partition at the timestamp `when`, or the error of its leader.
+
+    A broker that does not answer is an error of the partitions that it leads; raise it only if no broker answers.
+    """
     found: dict[TopicPartition, int | Exception] = {}
-    by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for topic, partition in partitions:
-        leader = cluster.leader(topic, partition)
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    for key in partitions:
+        leader = cluster.leader(*key)
         if leader is None:
-            found[topic, partition] = BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+            found[key] = BrokerError(LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
         else:
-            by_leader[leader.leader][topic].append(partition)
+            by_leader[leader.leader].append(key)
+    chunks = [(node, keys[at : at + _CHUNK]) for node, keys in by_leader.items() for at in range(0, len(keys), _CHUNK)]
+    unanswered: list[Exception] = []
+    for node, keys in chunks:
+        try:
+            found |= await _ask_leader(cluster, node, keys, when, read_committed, replica)
+        except OUTAGE as error:
+            unanswered.append(error)
+            found |= dict.fromkeys(keys, error)
+    if unanswered and len(unanswered) == len(chunks):
+        raise unanswered[0]
+    return found
+
+
+async def _ask_leader(
+    cluster: Cluster, node: int, keys: Iterable[TopicPartition], when: int, read_committed: bool, replica: int
+) -> dict[TopicPartition, int | Exception]:
     entry, row = ListOffsetsRequest.ListOffsetsTopic, ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
-    for node, topics in by_leader.items():
-        request = ListOffsetsRequest(
-            replica_id=replica,
-            isolation_level=int(read_committed),
-            topics=[
-                entry(
-                    name=topic,
-                    partitions=[
-                        row(
-                            partition_index=p,
-                            current_leader_epoch=cluster.topics[topic].partitions[p].leader_epoch,
-                            timestamp=when,
-                        )
-                        for p in numbers
-                    ],
-                )
-                for topic, numbers in topics.items()
-            ],
-        )
-        answer = await cluster.ask(request, node)
-        for topic_answer in answer.topics:
-            for p in topic_answer.partitions:
-                key = (topic_answer.name, p.partition_index)
-                found[key] = BrokerError(p.error_code) if p.error_code else _offset(p)
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for topic, partition in keys:
+        epoch = cluster.topics[topic].partitions[partition].leader_epoch
+        topics[topic].append(row(partition_index=partition, current_leader_epoch=epoch, timestamp=when))
+    request = ListOffsetsRequest(
+        replica_id=replica,
+        isolation_level=int(read_committed),
+        topics=[entry(name=topic, partitions=rows) for topic, rows in topics.items()],
+    )
+    answer = await cluster.ask(request, node)
+    found: dict[TopicPartition, int | Exception] = {
+        key: BadFrame(f"broker {node} did not answer for {key[0]}-{key[1]}") for key in keys
+    }
+    for topic_answer in answer.topics:
+        for p in topic_answer.partitions:
+            found[topic_answer.name, p.partition_index] = BrokerError(p.error_code) if p.error_code else _offset(p)
     return found
 
 
 def _offset(answer: Any) -> int:
     """Return the offset of an answer; before Kafka 0.10.1 it is the only one of a list."""
     return int(answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset)
+
+
+async def find_offsets(
+    cluster: Cluster, keys: Iterable[TopicPartition], when: int, read_committed: bool = False, *, attempts: int = 5
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Exception]]:
+    """Return the offset of each partition at the timestamp `when`, and the last error of those that could not be found.
+
+    Leaders that move are asked again, each 0.2 s after the last time.
+    """
+    wanted: dict[TopicPartition, Exception] = {key: LookupError() for key in keys}
+    found: dict[TopicPartition, int] = {}
+    for attempt in range(attempts):
+        if attempt and wanted:
+            await asyncio.sleep(_PAUSE)
+            with contextlib.suppress(*OUTAGE):
+                await cluster.refresh({topic for topic, _ in wanted})
+        try:
+            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed) if wanted else {}
+        except OUTAGE as error:
+            answers = dict.fromkeys(wanted, error)
+        for key, answer in answers.items():
+            if isinstance(answer, Exception):
+                wanted[key] = answer
+            else:
+                found[key] = answer
+                wanted.pop(key, None)
+    return found, wanted
 
 
 async def wait_for_offsets(
@@ -77,23 +117,9 @@ async def wait_for_offsets(
 
     Raise Unanswered after 50 attempts, that is after 10 s at least.
     """
-    wanted, found = set(keys), dict[TopicPartition, int]()
-    last: Exception | None = None
-    for _ in range(_ATTEMPTS):
-        if not wanted:
-            return found
-        try:
-            answers = await list_offsets(cluster, wanted, when, read_committed=read_committed)
-        except OUTAGE as error:
-            answers, last = {}, error
-        for key, answer in answers.items():
-            if isinstance(answer, Exception):
-                last = answer
-            else:
-                found[key] = answer
-                wanted.discard(key)
-        if wanted:
-            await asyncio.sleep(_PAUSE)
-            await cluster.refresh({topic for topic, _ in wanted})
-    topic, partition = min(wanted)
-    raise Unanswered(f"{cluster.endpoint} does not tell the offsets of {topic}-{partition}: {last}", topic)
+    found, failed = await find_offsets(cluster, keys, when, read_committed, attempts=_ATTEMPTS)
+    if failed:
+        topic, partition = min(failed)
+        last = failed[topic, partition]
+        raise Unanswered(f"{cluster.endpoint} does not tell the offsets of {topic}-{partition}: {last}", topic)
+    return found

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from mirrormaker.errors import TlsFailed
-from mirrormaker.wire.credentials import Tls
+from mirrormaker.wire.credentials import TLS_VERSIONS, Tls
 
 Part = bytes | bytearray | memoryview
 
 _CHUNK = 256 * 1024  # bytes in one read, and in one call that encrypts
 _RECORD = 16 * 1024  # bytes in a TLS record, at most
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERSIONS = {name: ssl.TLSVersion[name.replace(".", "_")] for name in TLS_VERSIONS}
 _TLS_1_3_SUITE = re.compile(r"TLS_(AES|CHACHA20)_[A-Z0-9_]*")
 _USE_ANOTHER_LISTENER = "use a listener with TLS, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 # X.509's verification results (OpenSSL's X509_V_ERR_...).

@@ -218,8 +218,8 @@ def test_values_come_from_the_environment_and_from_files(
         ("client.id=${file:/not/there:key}", "/not/there: no such file or directory"),
         ("client.id=${file:DIR/secrets:other}", "there is no other in DIR/secrets"),
         ("client.id=${file:DIR/secrets}", "this must be ${file:path:key}"),
-        ("linger.ms=${file:DIR/secrets:key}", "the value that this stands for must be a whole number of ms"),
-        ("bootstrap.servers=${file:DIR/secrets:key}", "the value that this stands for must be host:port"),
+        ("linger.ms=${file:DIR/secrets:key}", "this must refer to a whole number of ms"),
+        ("bootstrap.servers=${file:DIR/secrets:key}", "this must refer to host:port"),
     ],
 )
 def test_what_cannot_be_looked_up_is_said_without_what_was_found(tmp_path: Path, line: str, said: str) -> None:

@@ -1,0 +1,148 @@
+"""The committer: commits of bounded size, one at a time, and refusals that concern one topic alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.committer import Committer
+from mirrormaker.driver.group_protocol import Generation
+from mirrormaker.driver.membership import Row
+from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.scheduler import Reactions, Scheduler
+from mirrormaker.errors import BrokerError
+from mirrormaker.events.event import Event
+from mirrormaker.events.partition_events import CommitRefused
+from mirrormaker.kafka_errors import INVALID_COMMIT_OFFSET_SIZE, TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.model.ledger import pack
+from mirrormaker.model.partition_life import Life, Running
+from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.protocol.codec import TopicPartition
+
+Rows = Mapping[str, Sequence[Row]]
+
+
+class ScriptedMembership:
+    """A member of the group whose coordinator answers as a test says."""
+
+    def __init__(self, refuse: Callable[[Rows], dict[TopicPartition, BrokerError]]) -> None:
+        self.refuse = refuse
+        self.commits: list[Rows] = []
+        self.generation = Generation()
+        self.cluster = Cluster(Endpoint((("there", 9092),)))
+        self.under_way = 0
+
+    async def commit(self, rows: Rows) -> dict[TopicPartition, BrokerError]:
+        self.under_way += 1
+        assert self.under_way == 1, "one commit at a time"
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        self.commits.append({topic: list(of) for topic, of in rows.items()})
+        return self.refuse(rows)
+
+
+def position(topic: str, partition: int, cuts: int = 1) -> Position:
+    states = tuple(Cut(n, 2**31 - 1, 2**40) for n in range(cuts))
+    return Position(topic, partition, 10, -1, "ab" * 16, Identity(1, 0), "there", "cd" * 16, cuts, states)
+
+
+class Office:
+    """A committer with partitions that have moved."""
+
+    def __init__(self, positions: list[Position], refuse: Callable[[Rows], Any] = lambda rows: {}) -> None:
+        nothing: Any = lambda *_: None  # noqa: E731
+        self.events: list[Event] = []
+        reactions = Reactions(lambda: True, nothing, nothing, nothing)
+        self.scheduler = Scheduler(0, 2, ControlServer(), self.events.append, reactions, "the log")
+        self.membership = ScriptedMembership(refuse)
+        self.membership.generation = Generation(assigned=frozenset(p.key for p in positions))
+        for number, at in enumerate(positions):
+            self.scheduler.add(OwnedPartition(at, Life(Running(0, number))))
+            self.scheduler.moved[at.key] = None
+        membership: Any = self.membership
+        self.committer = Committer(membership, self.scheduler, 1.0, self.events.append)
+
+    def commit(self) -> None:
+        asyncio.run(self.committer.commit_moved())
+
+    def rows_in(self, commit: Rows) -> int:
+        return sum(len(rows) for rows in commit.values())
+
+
+def size_at_the_broker(commit: Rows) -> int:
+    """Return about how many bytes a coordinator appends for a commit."""
+    return sum(len(metadata.encode()) + 150 + len(topic) for topic, rows in commit.items() for *_, metadata in rows)
+
+
+def test_five_thousand_positions_are_committed_in_chunks_that_a_broker_takes() -> None:
+    office = Office([position(f"topic-{n % 50}", n // 50) for n in range(5000)])
+    office.commit()
+    assert max(map(size_at_the_broker, office.membership.commits)) < 1 << 20
+    assert sum(map(office.rows_in, office.membership.commits)) == 5000
+    assert len(office.membership.commits) <= 20
+    assert not office.scheduler.moved
+    office.commit()
+    assert sum(map(office.rows_in, office.membership.commits)) == 5000, "nothing has moved since"
+
+
+def test_wide_positions_are_committed_in_chunks_too() -> None:
+    office = Office([position("wide", n, cuts=300) for n in range(200)])
+    office.commit()
+    assert max(map(size_at_the_broker, office.membership.commits)) < 1 << 20
+    assert sum(map(office.rows_in, office.membership.commits)) == 200
+
+
+def test_a_commit_that_is_too_large_for_this_broker_is_halved_until_it_fits() -> None:
+    def refuse(rows: Rows) -> dict[TopicPartition, BrokerError]:
+        keys = [(topic, row[0]) for topic, of in rows.items() for row in of]
+        return dict.fromkeys(keys, BrokerError(INVALID_COMMIT_OFFSET_SIZE)) if len(keys) > 10 else {}
+
+    office = Office([position("orders", n) for n in range(100)], refuse)
+    office.commit()
+    taken = [commit for commit in office.membership.commits if office.rows_in(commit) <= 10]
+    assert sum(map(office.rows_in, taken)) == 100
+    assert not office.scheduler.moved
+    assert len(office.membership.commits) < 40
+
+
+def test_a_topic_that_may_not_be_committed_is_named_once_and_the_others_are_committed() -> None:
+    def refuse(rows: Rows) -> dict[TopicPartition, BrokerError]:
+        return {("secret", row[0]): BrokerError(TOPIC_AUTHORIZATION_FAILED) for row in rows.get("secret", ())}
+
+    office = Office([position(topic, n) for topic in ("orders", "secret", "users") for n in range(3)], refuse)
+    office.commit()
+    office.commit()
+    assert set(office.scheduler.moved) == {("secret", n) for n in range(3)}
+    (refused,) = office.events
+    assert isinstance(refused, CommitRefused)
+    assert (refused.topic, refused.partitions) == ("secret", 3)
+    assert "kafka-acls --bootstrap-server there:9092" in refused.reason
+    office.membership.refuse = lambda rows: {}
+    office.commit()
+    assert not office.scheduler.moved
+
+
+def test_an_older_commit_never_lands_after_a_newer_identity() -> None:
+    office = Office([position("orders", 0)])
+    owned = office.scheduler.owned["orders", 0]
+    new = replace(owned.position, identity=Identity(2, 0))
+
+    async def both() -> None:
+        await asyncio.gather(office.committer.commit_renumbered(owned, new), office.committer.commit_moved())
+
+    asyncio.run(both())
+    written = [rows["orders"][0][3] for rows in office.membership.commits]
+    assert written == [pack(new)]
+
+
+def test_a_position_that_does_not_fit_into_an_entry_does_not_keep_the_others() -> None:
+    office = Office([position("orders", 0), position("wide", 0, cuts=1000), position("users", 0)])
+    office.commit()
+    assert set(office.scheduler.moved) == {("wide", 0)}
+    (refused,) = office.events
+    assert isinstance(refused, CommitRefused)
+    assert "more than a committed offset can carry" in refused.reason
