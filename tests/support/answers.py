@@ -5,11 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any, NamedTuple
 
+import numpy as np
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
-from mirrormaker.wire.protocol.fetch import FetchedPartition
+from mirrormaker.wire.protocol.fetch import AbortedTransactions, FetchedPartition
 from mirrormaker.wire.protocol.produce import Appended
+
+NONE_ABORTED: AbortedTransactions = np.empty((0, 2), np.int64)
 
 
 class FetchAnswer(NamedTuple):
@@ -29,7 +32,7 @@ class FetchAnswer(NamedTuple):
                 if version < 5:
                     part = part._replace(log_start_offset=-1)
                 if version < 4:
-                    part = part._replace(last_stable_offset=part.high_watermark, aborted_transactions=[])
+                    part = part._replace(last_stable_offset=part.high_watermark, aborted_transactions=NONE_ABORTED)
                 if version < 12:
                     part = part._replace(diverging_epoch=None)
                 parts.append(comparable(part))
@@ -38,7 +41,8 @@ class FetchAnswer(NamedTuple):
 
 def comparable(part: FetchedPartition) -> tuple[Any, ...]:
     """Return a value that can be compared: with a list of transactions, and with records as bytes."""
-    return (*part[:-3], list(part.aborted_transactions), part.diverging_epoch, bytes(part.records))
+    aborted = [tuple(map(int, row)) for row in part.aborted_transactions]
+    return (*part[:-3], aborted, part.diverging_epoch, bytes(part.records))
 
 
 def encode_fetch_answer(version: int, answer: FetchAnswer) -> bytes:
@@ -61,7 +65,7 @@ def encode_fetch_answer(version: int, answer: FetchAnswer) -> bytes:
             log_start_offset=part.log_start_offset,
             aborted_transactions=[
                 row.AbortedTransaction(producer_id=producer_id, first_offset=offset)
-                for producer_id, offset in part.aborted_transactions
+                for producer_id, offset in part.aborted_transactions.tolist()
             ],
             preferred_read_replica=-1,
             records=bytes(part.records),

@@ -33,10 +33,10 @@ async def serving(talk: Talk) -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def connected(talk: Talk, *, lease: Lease | None = None, max_frame: int = 256 << 20) -> AsyncIterator[Connection]:
+async def connected(talk: Talk, *, lease: Lease | None = None) -> AsyncIterator[Connection]:
     """Open a connection to a peer that runs `talk`."""
     async with serving(talk) as port:
-        connection = Connection("127.0.0.1", port, client_id="us", lease=lease, max_frame=max_frame)
+        connection = Connection("127.0.0.1", port, client_id="us", lease=lease)
         await connection.open(5)
         try:
             yield connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import numpy as np
 from hypothesis import strategies as st
 
 from mirrormaker.wire.protocol.fetch import FetchedPartition, PartitionToFetch
@@ -100,7 +101,7 @@ fetched_partitions = st.builds(
     int64,
     int64,
     int64,
-    st.lists(st.tuples(int64, int64), max_size=3),
+    st.lists(st.tuples(int64, int64), max_size=3).map(lambda pairs: np.array(pairs, np.int64).reshape(-1, 2)),
     st.none() | st.tuples(st.integers(0, (1 << 31) - 1), offsets),
     st.binary(max_size=60).map(memoryview),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -118,6 +119,34 @@ def json_line(text: str, kind: str, **figures: float) -> str:
     return json.dumps({"time": when, "kind": kind, "text": text, **figures}, ensure_ascii=False)
 
 
+class LogStream:
+    """stderr without its errors: a full disk or a closed pipe costs log lines, and not the mirror."""
+
+    @property
+    def _stderr(self) -> TextIO:
+        # While rich's live display runs, it stands in for sys.stderr and writes to this stream.
+        stream: TextIO = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+        return stream
+
+    def write(self, text: str) -> int:
+        """Write a text, or as much of it as is possible."""
+        # ValueError: the stream is closed.
+        with contextlib.suppress(OSError, ValueError):
+            self._stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, if that is possible."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stderr.flush()
+
+    def isatty(self) -> bool:
+        """Return True if somebody looks at a terminal."""
+        with contextlib.suppress(OSError, ValueError):
+            return self._stderr.isatty()
+        return False
+
+
 class Display:
     """Writes to stderr; stdout stays free."""
 
@@ -125,7 +154,8 @@ class Display:
         self, interval: float, totals: Callable[[], Totals], console: Console | None = None, *, as_json: bool = False
     ) -> None:
         """`totals` returns the mirror's totals; `as_json` writes one JSON object per line (--log.format)."""
-        self.console = console or Console(stderr=True, highlight=False)
+        self._stream = LogStream()
+        self.console = console or Console(file=cast(TextIO, self._stream), highlight=False)
         self.events = EventLog()
         self._as_json = as_json
         self._interval, self._totals = interval, totals
@@ -150,11 +180,11 @@ class Display:
         if self._as_json:
             self._write(text, "error")
         else:
-            print(f"mirrormaker: {text}", file=sys.stderr)
+            print(f"mirrormaker: {text}", file=self._stream)
 
     def _write(self, text: str, kind: str, **figures: float) -> None:
         if self._as_json:
-            print(json_line(text, kind, **figures), file=sys.stderr, flush=True)
+            print(json_line(text, kind, **figures), file=self._stream, flush=True)
         else:
             self.console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, soft_wrap=True)
 

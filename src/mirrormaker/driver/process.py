@@ -72,7 +72,7 @@ class MirrorDriver:
         self._log = Path(options.log_file).absolute() if options.log_file else self._directory / "spark.log"
         self.display = display or Display(options.progress_interval, self.totals, as_json=options.log_format == "json")
         self._counts = [Counts() for _ in sources]  # they outlive flows
-        self._instance_ids = InstanceIds()
+        self._instance_ids = InstanceIds(self.display.report)
         self._members: dict[int, str] = {}  # group instance id, by source
         self._troubles: dict[int, str] = {}  # why a source is not mirrored at the moment
         self._earlier: dict[int, Earlier] = {}  # what flows did that failed and were replaced, by source

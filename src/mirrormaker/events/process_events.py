@@ -100,6 +100,17 @@ class StoppedInTotal(Event, kind=Kind.STOPPED, words="stopped: {reason}"):
     reason: str
 
 
+@dataclass(frozen=True)
+class LockDirectoryRefused(
+    Event,
+    words="{refused} is not a directory of this user; the lock files of group instance ids are in {used} instead",
+):
+    """Somebody else has made the directory that lock files are usually in."""
+
+    refused: str
+    used: str
+
+
 # -- streams
 
 

@@ -8,7 +8,7 @@ from mirrormaker.errors import SettingError
 from mirrormaker.settings.login import LoginFiles, from_environment
 from mirrormaker.settings.properties import Properties
 from mirrormaker.settings.property_file import PropertyFile
-from mirrormaker.settings.security import security, unused_security
+from mirrormaker.settings.security import security, security_notes
 from mirrormaker.wire.client.cluster import Endpoint
 from mirrormaker.wire.records.compression import CODECS
 
@@ -116,7 +116,7 @@ def source_settings(properties: Properties, logins: LoginFiles | None = None) ->
             *file.notes,
             *_brokers_and_zookeeper(file, "ZooKeeper is used only for an old group's offsets and old topics' settings"),
             *_commits_without_zookeeper(file),
-            *unused_security(file),
+            *security_notes(file),
         ),
     )
 
@@ -140,7 +140,7 @@ def target_settings(properties: Properties, logins: LoginFiles | None = None) ->
         linger=file.number("linger.ms") / 1000,
         codec=CODECS.index(codec) if codec in CODECS else None,
         partition_by=file.text("partition.by") or None,
-        notes=(*file.notes, *_brokers_and_zookeeper(file, "ZooKeeper is not used"), *unused_security(file)),
+        notes=(*file.notes, *_brokers_and_zookeeper(file, "ZooKeeper is not used"), *security_notes(file)),
     )
 
 

@@ -9,9 +9,13 @@ from typing import TypeVar
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import TOPICS_MISSING, RunOptions
+from mirrormaker.wire.credentials import Security
 from mirrormaker.wire.records.compression import CODECS, NONE
 
 T = TypeVar("T")
+
+# Settings of Spark that encrypt the connections between driver and executors.
+_ENCRYPTS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 
 def combine(
@@ -33,7 +37,9 @@ def combine(
     else:
         streams = _common_value(sources, "mirror.consumer.numthreads", lambda s: s.num_streams)
         options = replace(options, num_streams=streams or options.num_streams)
-    return options, noted, apply_shallow_iterator(sources, target)
+    target = apply_shallow_iterator(sources, target)
+    notes = _secrets_on_the_way(options, [*(source.endpoint.security for source in sources), target.endpoint.security])
+    return options, noted, replace(target, notes=(*target.notes, *notes))
 
 
 def apply_shallow_iterator(sources: Sequence[SourceSettings], target: TargetSettings) -> TargetSettings:
@@ -59,6 +65,19 @@ def apply_shallow_iterator(sources: Sequence[SourceSettings], target: TargetSett
             " both sources, or mirror them in two processes"
         )
     return target
+
+
+def _secrets_on_the_way(options: RunOptions, securities: Sequence[Security]) -> list[str]:
+    """Return a note if secrets go to the executors of a Spark cluster over connections that nobody said are encrypted."""
+    master, conf = options.spark_master or "local", dict(options.spark_conf)
+    is_encrypted = any(conf.get(key, "").lower() == "true" for key in _ENCRYPTS)
+    has_secrets = any(security.sasl is not None or (security.tls and security.tls.key) for security in securities)
+    if master.startswith("local") or is_encrypted or not has_secrets:
+        return []
+    return [
+        f"--spark.master {master}: passwords and keys go to the executors over Spark's connections, which are not encrypted"
+        f" by default; set spark.authenticate and {_ENCRYPTS[0]}"
+    ]
 
 
 def _without_repacking(target: TargetSettings, statement: str) -> TargetSettings:

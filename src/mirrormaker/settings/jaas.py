@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.properties import file_content
 
 SECTION = "KafkaClient"
 _TOKEN = re.compile(
     r"""(?P<blank>\s+|//[^\n]*|/\*.*?\*/)
       | (?P<mark>[{};=])
       | (?P<quoted>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
-      | (?P<word>[^\s{};="']+)""",
+      | (?P<word>(?:\$\{(?:env|file):[^}]*\}|[^\s{};="'])+)""",
     re.S | re.X,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
@@ -47,7 +47,7 @@ def read(path: str, named_by: str, *, option: bool = False) -> list[Entry]:
     `named_by` says who names the file; `option` is True if that is a command line option.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file_content(path).decode()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SettingError(f"{named_by}: {path}: {reason}", option=option) from None
@@ -62,7 +62,10 @@ def read(path: str, named_by: str, *, option: bool = False) -> list[Entry]:
 
 
 def entries(text: str, where: str) -> list[Entry]:
-    """Return the login modules in `sasl.jaas.config`, which has no sections."""
+    """Return the login modules in `sasl.jaas.config`, which has no sections.
+
+    A reference such as ${env:NAME} is part of an option's value, quoted or not, and stays in it.
+    """
     return _Parser(text, where, is_file=False).entries()
 
 

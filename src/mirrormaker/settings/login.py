@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from mirrormaker.errors import LoginError, NotAKeytab, SettingError
 from mirrormaker.settings import jaas
 from mirrormaker.settings.keytab import principals
+from mirrormaker.settings.properties import file_content, is_reference, resolve, without_references
 from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.auth.kerberos import gssapi_library
 from mirrormaker.wire.credentials import Kerberos, OAuthClient, Password, Sasl
@@ -36,7 +36,8 @@ _OPTIONS = {
     "ScramLoginModule": ("username", "password", "tokenauth"),
     "OAuthBearerLoginModule": ("clientId", "clientSecret", "scope"),
 }  # fmt: skip
-_URL = "sasl.oauthbearer.token.endpoint.url"
+_INLINE = "sasl.jaas.config"
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def sasl(file: PropertyFile, files: LoginFiles) -> Sasl:
     """Return the login of a file. Errors that can be found without a connection are raised here."""
     mechanism = file.text("sasl.mechanism")
     entry = _entry(file, files, mechanism)
-    options = _checked_options(entry)
+    options = _checked_options(entry, file)
+    entry = replace(entry, options=options)
     if mechanism == "GSSAPI":
         return Sasl(mechanism, _kerberos(file, files, entry, options), entry.where)
     if mechanism == "OAUTHBEARER":
@@ -120,7 +122,7 @@ def _entry(file: PropertyFile, files: LoginFiles, mechanism: str) -> jaas.Entry:
         if entry.module == required_module:
             return entry
     if not entries:
-        raise SettingError(f"{file.where('sasl.jaas.config')}: sasl.jaas.config is empty; it needs {required_module}")
+        raise SettingError(f"{file.where(_INLINE)}: {_INLINE} is empty; it needs {required_module}")
     other = entries[0]
     mechanisms = " or ".join(name for name, module in _MODULES.items() if module == other.module)
     solution = f"set sasl.mechanism={mechanisms}" if mechanisms else f"name {required_module} instead"
@@ -131,8 +133,10 @@ def _entry(file: PropertyFile, files: LoginFiles, mechanism: str) -> jaas.Entry:
 
 
 def _entries(file: PropertyFile, files: LoginFiles, mechanism: str) -> list[jaas.Entry]:
-    if file.has("sasl.jaas.config"):
-        return jaas.entries(file.text("sasl.jaas.config"), f"{file.where('sasl.jaas.config')}: sasl.jaas.config")
+    if file.has(_INLINE):
+        # A value that a reference stands for is put in after parsing: a quote in a password is a part of it.
+        text = file.as_written(_INLINE) if _has_references(file) else file.text(_INLINE)
+        return jaas.entries(text, f"{file.where(_INLINE)}: {_INLINE}")
     if files.jaas.path:
         return jaas.read(files.jaas.path, files.jaas.named_by, option=files.jaas.is_option)
     if mechanism == "OAUTHBEARER" and file.has("sasl.oauthbearer.client.credentials.client.id"):
@@ -144,17 +148,27 @@ def _entries(file: PropertyFile, files: LoginFiles, mechanism: str) -> list[jaas
     )
 
 
-def _checked_options(entry: jaas.Entry) -> dict[str, str]:
+def _has_references(file: PropertyFile) -> bool:
+    """Return True if values in `sasl.jaas.config` are references; one that stands for all of it is replaced already."""
+    written = file.find(_INLINE)
+    return written is not None and bool(written.unresolved) and not is_reference(file.as_written(_INLINE))
+
+
+def _checked_options(entry: jaas.Entry, file: PropertyFile) -> dict[str, str]:
+    """Return the options of a login module, with references replaced by the values that they stand for."""
     known = {name.lower(): name for name in _OPTIONS[entry.module]}
+    has_references = _has_references(file)
     for name, value in entry.options.items():
         right = known.get(name.lower(), name)
         if right != name:
             raise SettingError(f"{entry.where}: {name} is not known; did you mean {right}?")
-        if "${" in value:
+        if "${" in (without_references(value) if has_references else value):
             raise SettingError(
                 f"{entry.where}: {name}: Java system properties (${{…}}) are not replaced here; write the value itself"
             )
-    return entry.options
+    if not has_references:
+        return entry.options
+    return {name: resolve(value, f"{entry.where}: {name}") for name, value in entry.options.items()}
 
 
 def _option(entry: jaas.Entry, name: str) -> str:
@@ -223,12 +237,16 @@ def _keytab(entry: jaas.Entry) -> tuple[bytes, str]:
 
 
 def _oauth_client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]) -> OAuthClient:
-    url = file.required(_URL, "https://login.example.com/oauth2/token")
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise SettingError(f"{file.where(_URL)}: {_URL}={url}: this must begin with https:// (or http://)")
-    if "@" in urlsplit(url).netloc:
+    url = file.required(TOKEN_URL, "https://login.example.com/oauth2/token")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SettingError(f"{file.where(TOKEN_URL)}: {TOKEN_URL}={url}: this is not a URL") from None
+    if parts.scheme not in ("http", "https"):
+        raise SettingError(f"{file.where(TOKEN_URL)}: {TOKEN_URL}={url}: this must begin with https:// (or http://)")
+    if "@" in parts.netloc:
         raise SettingError(
-            f"{file.where(_URL)}: {_URL}: a URL must not contain a password; use clientId and clientSecret"
+            f"{file.where(TOKEN_URL)}: {TOKEN_URL}: a URL must not contain a password; use clientId and clientSecret"
         )
     new = "sasl.oauthbearer.client.credentials.client"
     return OAuthClient(
@@ -242,7 +260,7 @@ def _oauth_client(file: PropertyFile, entry: jaas.Entry, options: dict[str, str]
 
 def _read(path: str, named_by: str, *, option: bool = False) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return file_content(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SettingError(f"{named_by}: {path}: {reason}", option=option) from None

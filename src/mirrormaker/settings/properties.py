@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,6 +47,14 @@ class Properties(dict[str, Property]):
         return f"{self.path}, line {self[key].line}" if key in self else self.path
 
 
+def file_content(path: str) -> bytes:
+    """Return the content of a file; raise OSError, also for a text that cannot be the name of a file."""
+    try:
+        return Path(path).read_bytes()
+    except ValueError as error:  # it holds a null character
+        raise OSError(errno.EINVAL, "this cannot be the name of a file") from error
+
+
 def load(settings: PropertiesLike, name: str) -> Properties:
     """Return settings that a Python program gives as a file or as a mapping; errors call a mapping `name`."""
     if not isinstance(settings, Mapping):
@@ -61,7 +70,7 @@ def read(path: str, option: str = "") -> Properties:
         return SettingError(f"{option} {path}: {reason}".lstrip(), option=bool(option))
 
     try:
-        data = Path(path).read_bytes()
+        data = file_content(path)
     except OSError as error:
         raise refusal((error.strerror or str(error)).lower()) from error
     if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
@@ -76,8 +85,23 @@ def _resolve(line: Property, path: str) -> Property:
     """Replace ${env:NAME} and ${file:path:key} in the value, as Kafka's own configuration providers do."""
     # Errors name only the reference: the rest of the value can be a secret.
     where = f"{path}, line {line.line}: {line.key}"
-    value = _REFERENCE.sub(lambda match: _referenced_value(match, f"{where}: {match[0]}"), line.value)
+    value = resolve(line.value, where)
     return line if value == line.value else replace(line, value=value, unresolved=line.value)
+
+
+def resolve(text: str, where: str) -> str:
+    """Return a text with each reference replaced by the value that it stands for; errors begin with `where`."""
+    return _REFERENCE.sub(lambda match: _referenced_value(match, f"{where}: {match[0]}"), text)
+
+
+def is_reference(text: str) -> bool:
+    """Return True if a text is one reference and nothing else."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def without_references(text: str) -> str:
+    """Return a text with its references left out."""
+    return _REFERENCE.sub("", text)
 
 
 def _referenced_value(match: re.Match[str], where: str) -> str:
@@ -91,7 +115,7 @@ def _referenced_value(match: re.Match[str], where: str) -> str:
             f"{where}: this must be ${{file:path:key}}, where path is a properties file and key is one of its keys"
         )
     try:
-        lines = {line.key: line.value for line in parse(Path(path).read_bytes().decode("latin-1"), path)}
+        lines = {line.key: line.value for line in parse(file_content(path).decode("latin-1"), path)}
     except OSError as error:
         raise SettingError(f"{where}: {path}: {(error.strerror or str(error)).lower()}") from None
     if key not in lines:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrormaker.errors import SettingError, StoreError, TlsFailed, WrongPassword
-from mirrormaker.settings.login import LoginFiles, sasl
+from mirrormaker.settings.login import TOKEN_URL, LoginFiles, sasl
+from mirrormaker.settings.properties import file_content
 from mirrormaker.settings.property_file import PropertyFile
 from mirrormaker.wire.credentials import TLS_VERSIONS, Security, Tls
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mirrormaker.wire.auth.keystores import PrivateKey
 
 _TRUST, _KEY, _LOGIN = "ssl.truststore", "ssl.keystore", "sasl.jaas.config"
+_SENT_AS_IT_IS = {"PLAIN": "password", "OAUTHBEARER": "token"}
 
 
 def security(file: PropertyFile, logins: LoginFiles) -> Security:
@@ -29,8 +30,8 @@ def security(file: PropertyFile, logins: LoginFiles) -> Security:
     )
 
 
-def unused_security(file: PropertyFile) -> list[str]:
-    """Return notes on stores and logins that the security protocol does not use.
+def security_notes(file: PropertyFile) -> list[str]:
+    """Return notes on stores and logins that the security protocol does not use, and on secrets that everybody can read.
 
     Without a note, someone may believe that the connections are encrypted.
     """
@@ -43,6 +44,16 @@ def unused_security(file: PropertyFile) -> list[str]:
     if file.has(_LOGIN) and not protocol.startswith("SASL"):
         notes.append(
             f"{file.where(_LOGIN)}: {_LOGIN} is not used: security.protocol is {protocol}, so there is no login"
+        )
+    mechanism = file.text("sasl.mechanism") if protocol.startswith("SASL") else ""
+    if protocol == "SASL_PLAINTEXT" and mechanism in _SENT_AS_IT_IS:
+        notes.append(
+            f"{file.where('security.protocol')}: security.protocol={protocol} sends the {_SENT_AS_IT_IS[mechanism]} of"
+            f" sasl.mechanism={mechanism} unencrypted; use SASL_SSL"
+        )
+    if mechanism == "OAUTHBEARER" and file.text(TOKEN_URL).lower().startswith("http:"):
+        notes.append(
+            f"{file.where(TOKEN_URL)}: {TOKEN_URL} is http: the client's secret is sent unencrypted; use https"
         )
     return notes
 
@@ -117,7 +128,7 @@ def _content(file: PropertyFile, store: str, inline_key: str) -> tuple[bytes, st
     if not path:
         return b"", ""
     try:
-        return Path(path).read_bytes(), name
+        return file_content(path), name
     except OSError as error:
         raise SettingError(
             f"{file.where(name)}: {name}={file.as_written(name)}: {(error.strerror or str(error)).lower()}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.properties import file_content
 
 # Characters. A shorter token could be guessed over the network.
 _SHORTEST_TOKEN = 16
@@ -62,7 +62,7 @@ def _token(given: str | None) -> str | None:
     token = given
     if given.startswith("@"):
         try:
-            token = Path(given[1:]).read_text(encoding="utf-8").strip()
+            token = file_content(given[1:]).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
             raise SettingError(f"--status.token {given}: the file cannot be read: {reason}", option=True) from error

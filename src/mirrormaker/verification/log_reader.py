@@ -19,12 +19,11 @@ from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
 from mirrormaker.wire.records.columns import Records, unpack_some
-from mirrormaker.wire.records.transactions import flag_data
+from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 
 T = TypeVar("T")
 _PendingFetch = tuple[int, "asyncio.Future[memoryview]"]  # the request's version, and its response
-_Aborted = Sequence[tuple[int, int]]  # producer id and first offset of each aborted transaction
 
 _FETCH_BYTES = 4 << 20  # of one response; two are held at a time
 _SLICE_BYTES = 4 << 20  # of unpacked records in one slice
@@ -139,7 +138,7 @@ class LogReader:
     async def _receive(self, topic: str, partition: int, pending: _PendingFetch) -> fetch.FetchedPartition:
         version, response = pending
         data = await asyncio.wait_for(asyncio.shield(response), self._cluster.endpoint.request_timeout)
-        error, partitions = fetch.decode_response(version, data)
+        error, partitions = fetch.decode_response(version, data, 1)
         raise_for(error)
         if not partitions:
             raise BadFrame(f"the fetch response does not contain {topic}-{partition}")
@@ -166,7 +165,7 @@ def _end_offset(run: Batches | memoryview) -> int:
     return legacy.last_offset(run) + 1 if isinstance(run, memoryview) else run[len(run) - 1].last_offset + 1
 
 
-def _slices(runs: Sequence[Batches | memoryview], aborted: _Aborted, start: int, stop: int) -> Iterator[LogSlice]:
+def _slices(runs: Sequence[Batches | memoryview], aborted: Aborted, start: int, stop: int) -> Iterator[LogSlice]:
     """Unpack a fetch response; batches may begin before `start` and end after `stop`."""
     for run in runs:
         for part in _legacy_slices(run) if isinstance(run, memoryview) else _batch_slices(run, aborted, start, stop):
@@ -177,11 +176,11 @@ def _slices(runs: Sequence[Batches | memoryview], aborted: _Aborted, start: int,
 
 
 def _legacy_slices(run: memoryview) -> Iterator[LogSlice]:
-    for records in legacy.unpack(run, _MAX_BATCH_BYTES):
+    for records, _ in legacy.unpack(run, _MAX_BATCH_BYTES):
         yield LogSlice(records, np.full(len(records), -1, np.int64), np.zeros(len(records), np.bool_))
 
 
-def _batch_slices(run: Batches, aborted: _Aborted, start: int, stop: int) -> Iterator[LogSlice]:
+def _batch_slices(run: Batches, aborted: Aborted, start: int, stop: int) -> Iterator[LogSlice]:
     run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.model.progress import Progress, Unit
 from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
 from mirrormaker.worker.intake import Fetched, Intake
@@ -130,7 +130,7 @@ class Cursor:
 
     # -- the hot path
 
-    def accept(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch, and offer what becomes of them to the senders."""
         self._intake.accept(fetched, aborted, frame)
 

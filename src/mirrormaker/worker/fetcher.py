@@ -17,6 +17,7 @@ from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import split
+from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
@@ -28,7 +29,7 @@ _PAUSE = 0.1  # seconds until the next request after an error; metadata is refre
 _MAX_TURN = 0.05  # seconds of unpacking until the rest of the event loop has its turn
 
 # A cursor, its fetch round when the request was sent, its batches, and the aborted transactions among them.
-Delivery = tuple[Cursor, int, Fetched, list[tuple[int, int]]]
+Delivery = tuple[Cursor, int, Fetched, Aborted]
 # The partitions of a request, by topic id or name, with the fetch round of each cursor.
 Requested = dict[tuple[str | bytes, int], tuple[Cursor, int]]
 
@@ -213,7 +214,7 @@ class Fetcher:
             else:
                 batch = last[len(last) - 1]
                 cursor.fetch_from = batch.last_offset + 1, batch.leader_epoch
-            deliveries.append((cursor, cursor.fetch_round, fetched, list(part.aborted_transactions)))
+            deliveries.append((cursor, cursor.fetch_round, fetched, part.aborted_transactions))
             # Brokers fill their answers from the front, so a cursor that got something goes to the end of the next
             # request.
             if cursor in self.cursors:

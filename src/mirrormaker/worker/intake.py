@@ -19,7 +19,7 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_some
-from mirrormaker.wire.records.transactions import flag_data
+from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.lanes import can_forward
@@ -49,19 +49,19 @@ class Intake:
         self._task, self._buffer = task, buffer
         self._repack = Repack(cursor, task, buffer)
         # Fetches that wait for linger.ms: (fetch round, batches, aborted transactions, memory).
-        self._lingering: list[tuple[int, Fetched, Sequence[tuple[int, int]], Frame]] = []
+        self._lingering: list[tuple[int, Fetched, Aborted, Frame]] = []
         self._timer: asyncio.TimerHandle | None = None
         # True while several fetches that waited are processed as one.
         self._merged = False
 
-    def accept(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed."""
         if self._task.linger:
             self._wait_for_more(fetched, aborted, frame)
         else:
             self._process(fetched, aborted, frame)
 
-    def _process(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+    def _process(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         cursor = self.cursor
         self._repack.update_expiry_cutoff()
         try:
@@ -80,7 +80,7 @@ class Intake:
 
     # -- linger.ms: small batches wait for others, so that they are packed together
 
-    def _wait_for_more(self, fetched: Fetched, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+    def _wait_for_more(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         frame.keep(0)
         self._lingering.append((self.cursor.fetch_round, fetched, aborted, frame))
         size = sum(size_of(run) for part in self._lingering for run in part[1])
@@ -103,7 +103,11 @@ class Intake:
                 self._merged = True
                 runs = joined([run for _, fetched, _, _ in valid for run in fetched])
                 frame = Frame(self._buffer, sum(map(size_of, runs)))
-                self._process(runs, [pair for _, _, aborted, _ in valid for pair in aborted], frame)
+                self._process(
+                    runs,
+                    np.concatenate([np.asarray(aborted, np.int64).reshape(-1, 2) for _, _, aborted, _ in valid]),
+                    frame,
+                )
                 frame.drop(0)
                 self._merged = False
         for _, _, _, frame in lingering:
@@ -111,7 +115,7 @@ class Intake:
 
     # -- the batches lane
 
-    def _forward(self, run: Batches, aborted: Sequence[tuple[int, int]], frame: Frame) -> None:
+    def _forward(self, run: Batches, aborted: Aborted, frame: Frame) -> None:
         cursor, (outlet,) = self.cursor, self.cursor.outlets
         wanted = self._task.codec
         for batch, is_data in flag_data(list(run), aborted):
@@ -153,7 +157,7 @@ class Intake:
             _SMALL_COMPRESSED if attributes & CODEC_MASK else _SMALL, self._task.batch_bytes // 2
         )
 
-    def _take_run(self, run: Batches, aborted: Sequence[tuple[int, int]]) -> None:
+    def _take_run(self, run: Batches, aborted: Aborted) -> None:
         headers = run.headers
         kinds = headers["attributes"] & (CONTROL | TRANSACTIONAL)
         if kinds.any() or not headers["count"].all():
@@ -189,9 +193,9 @@ class Intake:
 
     def _take_old_format(self, data: memoryview) -> None:
         codec = legacy.codec_of_first(data)
-        for records in legacy.unpack(data, self._task.buffer_bytes):
+        for records, size in legacy.unpack(data, self._task.buffer_bytes):
             if len(records):
-                self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, len(data))
+                self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, size)
 
 
 def _ends(part: Batches) -> Ints:

@@ -38,8 +38,10 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
     order = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not len(order):
         return []
-    chosen = records[order] if len(order) < len(records) or len(parts) > 1 else records
-    size = sizes(chosen)
+    size, offsets = sizes(records), records.offsets
+    is_all = len(parts) == 1 and len(order) == len(records)
+    if not is_all:
+        size, offsets = size[order], offsets[order]
     bounds, owner = [0], []
     at = 0
     for share, part in enumerate(parts):
@@ -47,7 +49,7 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
         bounds += [at + end for end in ends]
         owner += [share] * len(ends)
         at += len(part)
-    packed, offsets = pack(chosen, bounds, codec), chosen.offsets
+    packed = pack(records, bounds, codec, None if is_all else order)
     return [
         Packed(share, Batch(data), int(offsets[start]), int(offsets[stop - 1]))
         for share, data, start, stop in zip(owner, packed, bounds[:-1], bounds[1:], strict=True)

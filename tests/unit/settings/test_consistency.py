@@ -102,3 +102,34 @@ def test_one_of_two_sources_cannot_be_shallow_if_the_target_unpacks() -> None:
     sources = [source("shallow.iterator.enable=true", "one"), source(path="two")]
     assert "two does not have it" in refusal(sources, target("compression.type=none"), "--whitelist=x")
     combine(options("--whitelist=x"), sources, target())
+
+
+PLAIN = "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=a.PlainLoginModule required username=a password=b;"
+ON_ITS_WAY = (
+    "--spark.master spark://m:7077: passwords and keys go to the executors over Spark's connections, which are not encrypted by"
+    " default; set spark.authenticate and spark.network.crypto.enabled"
+)
+
+
+@pytest.mark.parametrize(
+    ("argv", "login", "expected"),
+    [
+        (["--spark.master", "spark://m:7077"], PLAIN, [ON_ITS_WAY]),
+        (["--spark.master", "spark://m:7077"], "", []),
+        (["--spark.master", "local[4]"], PLAIN, []),
+        ([], PLAIN, []),
+        (["--spark.master", "spark://m:7077", "--spark.conf", "spark.network.crypto.enabled=true"], PLAIN, []),
+        (["--spark.master", "spark://m:7077", "--spark.conf", "spark.ssl.rpc.enabled=true"], PLAIN, []),
+        (
+            ["--spark.master", "spark://m:7077", "--spark.conf", "spark.network.crypto.enabled=false"],
+            PLAIN,
+            [ON_ITS_WAY],
+        ),
+    ],
+)
+def test_secrets_that_go_to_a_spark_cluster_unencrypted_are_noted(
+    argv: list[str], login: str, expected: list[str]
+) -> None:
+    for one, other in ((login, ""), ("", login)):
+        _, _, found = combine(options("--whitelist", "x", *argv), [source(one)], target(other))
+        assert list(found.notes) == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.errors import NotAKeytab, SettingError
-from mirrormaker.settings import jaas
+from mirrormaker.settings import jaas, properties
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.keytab import principals
 from mirrormaker.settings.login import LoginFile, LoginFiles, login_files
@@ -210,6 +210,85 @@ def test_a_keytab_goes_along_as_what_it_holds(tmp_path: Path) -> None:
     assert str(keytab.read_bytes()) not in repr(found)
 
 
+ODD = [
+    'qu"ote',
+    "apo'strophe",
+    "semi;colon = {brace}",
+    "back\\slash\\",
+    "$" + "{HOME}",
+    'x" username="admin',
+    "two words",
+    "ü€",
+]
+
+
+@pytest.mark.parametrize("password", ODD)
+@pytest.mark.parametrize("written", ['"${env:PW}"', "'${env:PW}'", "${env:PW}", '"${file:FILE:pw}"'])
+def test_a_password_from_elsewhere_is_taken_as_it_is(
+    password: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PW", password)
+    escaped = "".join(f"\\u{ord(char):04x}" for char in password)
+    (tmp_path / "secrets").write_text(f"pw={escaped}\n")
+    written = written.replace("FILE", str(tmp_path / "secrets"))
+    file = tmp_path / "c.properties"
+    file.write_text(
+        "bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config={PLAIN} required username=me password={written};\n"
+    )
+    sasl = source_settings(properties.read(str(file)), LoginFiles()).endpoint.security.sasl
+    assert sasl is not None
+    assert sasl.login == Password("me", password)
+
+
+def test_a_reference_may_stand_for_the_whole_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", f'{PLAIN} required username="me" password="{HUSH}";')
+    file = tmp_path / "c.properties"
+    file.write_text(
+        "bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=${env:LOGIN}\n"
+    )
+    sasl = source_settings(properties.read(str(file)), LoginFiles()).endpoint.security.sasl
+    assert sasl is not None
+    assert sasl.login == Password("me", HUSH)
+
+
+def test_a_reference_in_a_login_configuration_file_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "jaas.conf"
+    config.write_text(f"KafkaClient {{ {PLAIN} required username=me password=${{env:PW}}; }};")
+    files = LoginFiles(LoginFile(str(config), "--jaas.config"))
+    assert "are not replaced here" in refusal("sasl.mechanism=PLAIN", files)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "module", "expected"),
+    [
+        ("SASL_PLAINTEXT", "PLAIN", PLAIN, ["c, line 3: security.protocol=SASL_PLAINTEXT sends the password of"
+         " sasl.mechanism=PLAIN unencrypted; use SASL_SSL"]),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256", SCRAM, []),
+        ("SASL_SSL", "PLAIN", PLAIN, []),
+    ],
+)  # fmt: skip
+def test_a_password_that_everybody_can_read_is_noted(
+    protocol: str, mechanism: str, module: str, expected: list[str]
+) -> None:
+    text = f"bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol={protocol}\nsasl.mechanism={mechanism}\n"
+    text += f"sasl.jaas.config={module} required username=a password={HUSH};\n"
+    assert list(source_settings(Properties("c", parse(text))).notes) == expected
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_token_that_everybody_can_read_is_noted(scheme: str) -> None:
+    text = "bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+    text += f"sasl.oauthbearer.token.endpoint.url={scheme}://here/token\n"
+    text += f"sasl.jaas.config={OAUTH} required clientId=a clientSecret={HUSH};\n"
+    notes = list(source_settings(Properties("c", parse(text))).notes)
+    expected = [
+        "c, line 3: security.protocol=SASL_PLAINTEXT sends the token of sasl.mechanism=OAUTHBEARER unencrypted; use SASL_SSL",
+        "c, line 5: sasl.oauthbearer.token.endpoint.url is http: the client's secret is sent unencrypted; use https",
+    ]
+    assert notes == expected[: 2 if scheme == "http" else 1]
+
+
 def test_the_hadoop_distributions_word_for_the_protocol() -> None:
     lines = f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a password=b;\n"
     text = f"bootstrap.servers=a:1\ngroup.id=g\nsecurity.protocol=PLAINTEXTSASL\n{lines}"
@@ -248,6 +327,8 @@ def test_a_login_that_is_not_used_is_said() -> None:
          "sasl.oauthbearer.token.endpoint.url is missing"),
         (f"sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=file:///x\nsasl.jaas.config={OAUTH} required clientId=a"
          f" clientSecret={HUSH};", "this must begin with https://"),
+        (f"sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=http://[\nsasl.jaas.config={OAUTH} required clientId=a"
+         f" clientSecret={HUSH};", "this is not a URL"),
         ("sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler",
          "Java classes cannot be loaded here"),
     ],

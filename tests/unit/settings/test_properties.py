@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.clients import target_settings
 from mirrormaker.settings.properties import Property, parse, read
 
 
@@ -141,6 +142,19 @@ def test_a_file_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> No
         read(str(tmp_path / "none.properties"), "--producer.config")
     with pytest.raises(SettingError, match="is a directory"):
         read(str(tmp_path), "--producer.config")
+
+
+def test_a_name_that_no_file_can_have_is_refused_and_not_a_crash(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="this cannot be the name of a file"):
+        read("a\0b", "--producer.config")
+    file = tmp_path / "p.properties"
+    file.write_text("client.id=${file:/a\\u0000b:key}\n")
+    with pytest.raises(SettingError, match=r"line 1: client\.id: .*this cannot be the name of a file"):
+        read(str(file))
+    for line in ("ssl.truststore.location=/a\\u0000b", "ssl.keystore.location=/a\\u0000b"):
+        file.write_text(f"bootstrap.servers=a:1\nsecurity.protocol=SSL\n{line}\n")
+        with pytest.raises(SettingError, match=r"line 3: .*this cannot be the name of a file"):
+            target_settings(read(str(file)))
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\2\1\1", b"\xca\xfe\xba\xbe\0\0", b"a=b\0"])

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha1
 from hmac import compare_digest
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
-from cryptography.x509 import Certificate, load_der_x509_certificate
+from cryptography.x509 import Certificate, InvalidVersion, load_der_x509_certificate
 
 from mirrormaker.errors import StoreError, WrongPassword
 
+T = TypeVar("T")
+
+# What the cryptography library raises for bytes that are not what they should be.
+_DAMAGED = (ValueError, UnsupportedAlgorithm, InvalidVersion)
 _JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
 _KEY, _TRUSTED = 1, 2  # kinds of entries in a JKS store
 _DIGEST = 20  # bytes of a SHA-1
@@ -96,26 +100,27 @@ def encrypt_private_key(key: bytes, password: str) -> str:
     """Return a key as a PEM text that only this password opens."""
     try:
         loaded = serialization.load_der_private_key(key, None)
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except _DAMAGED as error:
         raise StoreError("its private key is of a kind that cannot be used") from error
     encryption = serialization.BestAvailableEncryption(password.encode())
     return loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption).decode()
 
 
 def _valid_until(certificate: bytes) -> datetime:
-    return _parse(certificate).not_valid_after_utc
-
-
-def _parse(certificate: bytes) -> Certificate:
-    try:
-        return load_der_x509_certificate(certificate)
-    except ValueError:
-        raise StoreError("a certificate in it is damaged") from None
+    return _from_certificate(certificate, lambda parsed: parsed.not_valid_after_utc)
 
 
 def subject_of(certificate: bytes) -> str:
     """Return the subject of a certificate in the form that Kafka uses for principals."""
-    return _parse(certificate).subject.rfc4514_string()
+    return _from_certificate(certificate, lambda parsed: parsed.subject.rfc4514_string())
+
+
+def _from_certificate(certificate: bytes, get: Callable[[Certificate], T]) -> T:
+    """Return a part of a certificate; some parts are decoded only when somebody asks for them."""
+    try:
+        return get(load_der_x509_certificate(certificate))
+    except _DAMAGED:
+        raise StoreError("a certificate in it is damaged, or of a kind that cannot be used") from None
 
 
 # -- PEM
@@ -146,7 +151,7 @@ def _pem_blocks(data: bytes) -> list[tuple[str, bytes, bytes]]:
             der = base64.b64decode(digits, validate=True)
             if kind.endswith(b"CERTIFICATE"):
                 load_der_x509_certificate(der)
-        except ValueError:
+        except _DAMAGED:
             raise StoreError(f"a {kind.decode().lower()} in this PEM text is damaged") from None
         blocks.append((kind.decode(), text, der))
     return blocks
@@ -158,7 +163,7 @@ def _open_key(text: bytes, password: str) -> bytes:
         raise WrongPassword("the private key is encrypted, and there is no password for it")
     try:
         key = serialization.load_pem_private_key(text, password.encode() if is_encrypted else None)
-    except (TypeError, ValueError, UnsupportedAlgorithm):
+    except (TypeError, *_DAMAGED):
         if is_encrypted:
             raise WrongPassword("the password does not open the private key") from None
         raise StoreError("the private key in this PEM text is damaged, or of a kind that cannot be used") from None
@@ -172,7 +177,7 @@ def _load_pkcs12(data: bytes, password: str) -> tuple[PrivateKey | None, list[by
     """Return the key if there is one, and all other certificates."""
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password else None)
-    except (ValueError, UnsupportedAlgorithm):
+    except _DAMAGED:
         raise WrongPassword("the password does not open this PKCS12 store, or it is damaged") from None
     own = [_der(store.cert.certificate)] if store.cert else []
     others = [_der(entry.certificate) for entry in store.additional_certs]

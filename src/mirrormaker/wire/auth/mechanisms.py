@@ -29,6 +29,7 @@ SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # limit). With more, it could keep this client busy for hours; a million takes two seconds.
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 4096, 1_000_000
 _TOKEN_TIMEOUT = 4.0  # seconds for the OAuth server: a user waits for the first line of an error
+_LONGEST_TOKEN_ANSWER = 1 << 20  # bytes
 _TOKEN_SHARE = 0.8  # of a token's lifetime; the rest is for clocks that differ
 
 
@@ -105,7 +106,7 @@ def _token(login: OAuthClient) -> str:
     request = urllib.request.Request(login.token_url, urllib.parse.urlencode(form).encode(), headers)
     try:
         with _opener.open(request, timeout=_TOKEN_TIMEOUT) as answer:
-            document = json.load(answer)
+            document = json.loads(answer.read(_LONGEST_TOKEN_ANSWER))
         token, seconds = str(document["access_token"]), float(document.get("expires_in", 0))
     except urllib.error.HTTPError as error:
         raise LoginError(f"{login.token_url} gives {login} no token: HTTP {error.code} {error.reason}") from None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from mirrormaker.errors import ConnectionLost, LoginError, LoginFailed, NoTicket
+from mirrormaker.errors import ConnectionLost, LoginError, LoginFailed, NoTicket, describe
 from mirrormaker.kafka_errors import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM
 from mirrormaker.wire.auth.mechanisms import SCRAM, Exchange, oauthbearer, plain, scram
 from mirrormaker.wire.credentials import Kerberos, OAuthClient, Sasl
@@ -25,6 +25,8 @@ _STEP_TIMEOUT = 4.0  # seconds for a ticket or a token: libkrb5 waits half a min
 # A renewal begins after this share of the login's lifetime. The rest is for a request that is under way, such as a long
 # poll, and for a KDC that is unavailable for a moment.
 _RENEWAL_SHARE = (0.75, 0.85)
+# Seconds that a login must last. Shorter ones would have to be renewed all the time, by every connection.
+_SHORTEST_LIFETIME = 1.0
 _LONGEST_QUEUE = 60.0  # seconds that a renewal waits behind the requests that are under way
 
 
@@ -32,7 +34,7 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> fl
     """Log in, and return the lifetime of the login in seconds; None if it lasts as long as the connection.
 
     The first token is made before anything is sent. Requests that others send in the meantime wait until the login is
-    over.
+    over. A login that fails ends the connection, and with it these requests.
     """
     exchange = _exchange(sasl, connection.host)
     try:
@@ -48,11 +50,15 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> fl
             if is_last:
                 break
             token, is_last = await _next_token(partial(exchange.send, challenge), connection, sasl)
+        lifetime = lifetime_ms / 1000 if lifetime_ms > 0 else None
+        if lifetime is not None and lifetime < _SHORTEST_LIFETIME:
+            reason = f"a login would last {lifetime:g} s there (connections.max.reauth.ms), which is too short"
+            raise _failed(connection, sasl, reason)
     except BaseException as error:
-        connection.close(error if isinstance(error, ConnectionLost) else None)
+        connection.close(_as_lost(connection, error))
         raise
     connection.release_requests()
-    return lifetime_ms / 1000 or None
+    return lifetime
 
 
 async def stay_logged_in(connection: Connection, sasl: Sasl, lifetime: float, request_timeout: float) -> None:
@@ -65,8 +71,9 @@ async def stay_logged_in(connection: Connection, sasl: Sasl, lifetime: float, re
 
 
 async def _log_in_again(connection: Connection, sasl: Sasl, expires: float, timeout: float) -> float | None:
-    """Replace a login, and return the new one's lifetime; None if the connection has ended.
+    """Replace a login, and return the new one's lifetime; None if it lasts, or if the connection has ended.
 
+    A login that fails ends the connection, whatever the reason: nobody else would notice that requests are held back.
     Without a Kerberos ticket nothing is sent and the login in use stays valid: try again until it expires.
     """
     failures = 0
@@ -79,9 +86,13 @@ async def _log_in_again(connection: Connection, sasl: Sasl, expires: float, time
                 connection.close(error)
             pause, failures = min(LONGEST_LOGIN_PAUSE, LOGIN_PAUSE * 2**failures), failures + 1
             await asyncio.sleep(min(pause, max(0.1, expires - time.monotonic() + 0.1)))
-        except ConnectionError as error:
-            connection.close(error)
+        except Exception as error:
+            connection.close(_as_lost(connection, error))
     return None
+
+
+def _as_lost(connection: Connection, error: BaseException) -> ConnectionLost:
+    return error if isinstance(error, ConnectionLost) else ConnectionLost(f"{connection}: no login: {describe(error)}")
 
 
 def _exchange(sasl: Sasl, host: str) -> Exchange:

@@ -32,16 +32,18 @@ async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[st
     Brokers before 2.3 do not tell; there every operation counts as allowed.
     """
     row = MetadataRequest.MetadataRequestTopic
-    names = list(topics)
+    names = set(topics)
     if not names or not await cluster.lists_permissions():
         return {}
     request = MetadataRequest(
-        topics=[row(name=name) for name in names],
+        topics=[row(name=name) for name in sorted(names)],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
     found: dict[str, list[str]] = {}
     for topic in (await cluster.ask(request)).topics:
+        if topic.name not in names:
+            continue
         if topic.error_code == TOPIC_AUTHORIZATION_FAILED:
             found[topic.name] = list(needed)
         elif topic.error_code == 0 and topic.authorized_operations is not None:

@@ -10,11 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from mirrormaker.errors import AuthenticationFailed, BadFrame, ConnectionLost, HungUp, LoginFailed
+from mirrormaker.errors import (
+    AuthenticationFailed,
+    BadFrame,
+    ConnectionLost,
+    HungUp,
+    LoginFailed,
+    UnsupportedRequest,
+    raise_for,
+)
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
-from mirrormaker.wire.protocol import old_brokers
+from mirrormaker.wire.protocol import fetch, old_brokers, produce
 from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
 from mirrormaker.wire.transport.connection import Connection, Lease
 from mirrormaker.wire.transport.host_port import join_host_port
@@ -23,6 +31,9 @@ _NO_TOPIC_ID = bytes(16)
 # Versions of Metadata that can ask for a topic without creating it (Kafka 0.11), and for permissions (Kafka 2.3).
 _METADATA_WITHOUT_CREATION, _METADATA_WITH_PERMISSIONS = 4, 8
 _LONGEST_DOUBLING = 10  # failures after which the pause no longer grows
+_SECOND_LOOK = 0.5  # seconds after which another broker is asked for topics that one broker no longer has
+# Every broker knows these; the controllers of a cluster do not.
+_ALWAYS_KNOWN = (produce.API_KEY, fetch.API_KEY, MetadataRequest.API_KEY)
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ class Cluster:
         await asyncio.sleep(max(0.0, not_before - time.monotonic()))
         try:
             connection = await self._open_for_requests(address, purpose)
-        except (ConnectionError, BadFrame) as error:
+        except (ConnectionError, BadFrame, UnsupportedRequest) as error:
             first, longest = self.endpoint.backoff, self.endpoint.max_backoff
             if isinstance(error, AuthenticationFailed):
                 first, longest = LOGIN_PAUSE, LONGEST_LOGIN_PAUSE
@@ -122,7 +133,9 @@ class Cluster:
             not_before = time.monotonic() + pause * random.uniform(0.8, 1.2)
             self._failures[address] = (min(failures + 1, _LONGEST_DOUBLING), not_before)
             self._old.pop(address, None)
-            raise
+            if isinstance(error, ConnectionError):
+                raise
+            raise ConnectionLost(str(error)) from error
         self._failures.pop(address, None)
         return connection
 
@@ -142,6 +155,10 @@ class Cluster:
                 self._old[address] = versions
             else:
                 self._can_be_asked = True
+            if not versions.keys() >= set(_ALWAYS_KNOWN):
+                raise BadFrame(
+                    f"{connection} does not know the requests of a broker: is that the port of a controller?"
+                )
             # Asking a broker from before ApiVersions costs the connection: the broker closes it, or stays silent on it.
             if not connection.is_open:
                 connection = await self._open_plain(address, purpose)
@@ -211,22 +228,25 @@ class Cluster:
         version = None if newest is None else min(newest, connection.best_version(type(request)))
         return await connection.ask(request, timeout or self.endpoint.request_timeout, version)
 
-    async def _any(self) -> Connection:
-        """Return a control connection to any broker: an open one, else the first that opens, bootstrap servers last."""
-        for (_, purpose), task in self._connections.items():
+    async def _any(self, but: tuple[str, int] | None = None) -> Connection:
+        """Return a control connection to any broker: an open one, else the first that opens, bootstrap servers last.
+
+        The broker at the address `but` is taken only if there is no other.
+        """
+        for (address, purpose), task in self._connections.items():
             usable = purpose == "control" and task.done() and not task.cancelled() and not task.exception()
-            if usable and task.result().is_open:
+            if usable and address != but and task.result().is_open:
                 return task.result()
         known = list(self.brokers.values())
         random.shuffle(known)
         errors: list[Exception] = []
-        for address in dict.fromkeys([*known, *self.endpoint.bootstrap]):
+        for address in sorted(dict.fromkeys([*known, *self.endpoint.bootstrap]), key=lambda address: address == but):
             try:
                 return await self._connect(address, "control")
             except LoginFailed:
                 # Another broker would refuse the login too, and count it as one more failed attempt.
                 raise
-            except (ConnectionError, BadFrame) as error:
+            except ConnectionError as error:
                 errors.append(error)
         kinds = (kind for kind in (AuthenticationFailed, HungUp) if any(isinstance(error, kind) for error in errors))
         raise next(kinds, ConnectionLost)("; ".join(dict.fromkeys(map(str, errors))))
@@ -234,18 +254,25 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read brokers and leaders: of the named topics, or of all. A topic that no longer exists is removed.
 
+        A broker that has just started may know no brokers, topics or partitions yet. An answer without brokers is an
+        error. Topics and partitions that were there before are removed only if half a second later another broker has
+        none of them either, or the same broker if it is the only one.
+
         `create` lets the brokers create a named topic that does not exist, if they are configured to.
         """
         names = None if topics is None else list(topics)
-        if names is not None and not create and await self._creates_named_topics():
-            answer = await self._describe(None, create)
-        else:
-            answer = await self._describe(names, create)
+        asks_all = names is None or (not create and await self._creates_named_topics())
+        connection = await self._any()
+        answer = await self._describe(connection, None if asks_all else names, create)
+        found = _topics(answer)
+        if self._is_anything_gone(found, names):
+            await asyncio.sleep(_SECOND_LOOK)
+            another = await self._any(but=(connection.host, connection.port))
+            answer = await self._describe(another, None if asks_all else names, create)
+            found = _topics(answer)
         self.id = answer.cluster_id or ""
-        self.controller = -1 if answer.controller_id is None else answer.controller_id
+        self.controller = answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
-        usable = (0, LEADER_NOT_AVAILABLE)
-        found = {t.name: _topic(t) for t in answer.topics if t.error_code in usable and t.partitions}
         if names is None:
             self.topics = found
         else:
@@ -253,16 +280,31 @@ class Cluster:
                 self.topics.pop(name, None)
             self.topics.update({name: found[name] for name in names if name in found})
 
-    async def _describe(self, names: list[str] | None, create: bool) -> Any:
+    async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> Any:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
-            return await self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+            answer = await connection.ask(request, self.endpoint.request_timeout)
         except HungUp as error:
             # A broker that requires a login hangs up on the first request without one.
             if self.brokers or self.endpoint.security.sasl:
                 raise
             hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
             raise ConnectionLost(f"{error}; {hint}") from error
+        raise_for(answer.error_code, "reading the metadata of the cluster")
+        if not answer.brokers:
+            lost = ConnectionLost(f"{connection} knows no brokers of its cluster yet")
+            # The next request goes to another broker.
+            connection.close(lost)
+            raise lost
+        return answer
+
+    def _is_anything_gone(self, found: dict[str, Topic], names: list[str] | None) -> bool:
+        """Return True if a known topic that was asked for is not found, or has fewer partitions than before."""
+        known = [topic for name, topic in self.topics.items() if names is None or name in names]
+        return any(
+            topic.name not in found or len(found[topic.name].partitions) < len(topic.partitions) for topic in known
+        )
 
     async def _creates_named_topics(self) -> bool:
         """Return True before Kafka 0.11: there a request that names a topic creates it, so all topics are requested."""
@@ -283,12 +325,19 @@ class Cluster:
         return found if found and found.leader in self.brokers else None
 
 
+def _topics(answer: Any) -> dict[str, Topic]:
+    """Return the topics of an answer that can be used."""
+    usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
+    return {topic.name: topic for topic in usable if topic.partitions}
+
+
 def _topic(answer: Any) -> Topic:
+    rows = sorted(answer.partitions, key=lambda p: p.partition_index)
     partitions = {
-        p.partition_index: Partition(
-            p.leader_id, -1 if p.leader_epoch is None else p.leader_epoch, len(p.replica_nodes)
-        )
-        for p in answer.partitions
+        number: Partition(p.leader_id, max(-1, p.leader_epoch), len(p.replica_nodes))
+        for number, p in enumerate(rows)
+        # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
+        if number == p.partition_index
     }
     topic_id = answer.topic_id.bytes if answer.topic_id is not None else _NO_TOPIC_ID
     return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)

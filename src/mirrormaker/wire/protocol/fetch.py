@@ -9,6 +9,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol.codec import Reader, varint
 
 if TYPE_CHECKING:
@@ -25,6 +29,14 @@ FIRST_WITH_MAX_BYTES = 3
 def version_for(connection: Connection) -> int:
     """Return the newest version of Fetch that the broker and this module share."""
     return min(connection.versions[API_KEY][1], VERSIONS[1])
+
+
+# A row for each transaction: producer id and first offset.
+AbortedTransactions = npt.NDArray[np.int64]
+
+# Partitions in a response, unless the caller knows how many there can be: more than any broker leads. Each decoded
+# partition takes several times its bytes.
+_MOST_PARTITIONS = 1 << 17
 
 
 class PartitionToFetch(NamedTuple):
@@ -47,7 +59,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted_transactions: Sequence[tuple[int, int]]  # (producer id, first offset)
+    aborted_transactions: AbortedTransactions
     # (epoch, end offset) if the broker's log was truncated: records that were read from that offset on are gone.
     diverging_epoch: tuple[int, int] | None
     records: memoryview
@@ -106,21 +118,30 @@ def encode_request(
     return bytes(out)
 
 
-def decode_response(version: int, data: memoryview) -> tuple[int, list[FetchedPartition]]:
-    """Return the error code of the whole request, and the partitions. Their records are views into `data`."""
+def decode_response(version: int, data: memoryview, most: int = _MOST_PARTITIONS) -> tuple[int, list[FetchedPartition]]:
+    """Return the error code of the whole request, and the partitions. Their records are views into `data`.
+
+    Raise BadFrame if there are more than `most` partitions.
+    """
     reader = Reader(data, is_flexible(version))
     error = 0
     if version >= 7:
         _throttle_ms, error, _session = reader.take(_HEAD_7)
     elif version >= 1:
         reader.take(_INT)  # throttle time
-    partitions = []
-    for _ in range(reader.length()):
+    partitions: list[FetchedPartition] = []
+    for _ in range(_checked(reader.length(), most)):
         topic = bytes(reader.slice(16)) if version >= 13 else reader.string() or ""
-        for _ in range(reader.length()):
+        for _ in range(_checked(reader.length(), most - len(partitions))):
             partitions.append(_decode_partition(reader, topic, version))
         reader.skip_tags()
     return error, partitions
+
+
+def _checked(count: int, most: int) -> int:
+    if count > most:
+        raise BadFrame(f"a response has {count} topics or partitions where at most {most} can be")
+    return count
 
 
 def _decode_partition(reader: Reader, topic: str | bytes, version: int) -> FetchedPartition:
@@ -132,14 +153,12 @@ def _decode_partition(reader: Reader, topic: str | bytes, version: int) -> Fetch
     else:
         partition, error, high_watermark = reader.take(_RESPONSE_0)
         stable, log_start = high_watermark, -1
-    aborted: list[tuple[int, int]] = []
-    for _ in range(reader.length() if version >= 4 else 0):
-        producer_id, first = reader.take(_ABORTED)
-        aborted.append((producer_id, first))
-        reader.skip_tags()
+    aborted_count = reader.length() if version >= 4 else 0
+    aborted = _decode_aborted(reader, aborted_count) if aborted_count > 0 else _NONE_ABORTED
     if version >= 11:
         reader.take(_INT)  # preferred read replica
-    records = reader.slice(max(0, reader.length()))
+    size = reader.length()
+    records = reader.slice(size) if size > 0 else _NO_RECORDS
     diverging_epoch = None
     for tag, field in reader.tags():
         if tag == 0:
@@ -148,6 +167,26 @@ def _decode_partition(reader: Reader, topic: str | bytes, version: int) -> Fetch
     return FetchedPartition(
         topic, partition, error, high_watermark, stable, log_start, aborted, diverging_epoch, records
     )
+
+
+def _decode_aborted(reader: Reader, count: int) -> AbortedTransactions:
+    """Decode aborted transactions into 16 bytes each, however many there are."""
+    start, size = reader.at, _ABORTED.size + reader.flexible
+    rows = np.frombuffer(reader.slice(count * size), np.uint8).reshape(count, size)
+    if reader.flexible and rows[:, -1].any():
+        return _decode_tagged_aborted(reader, start, count)
+    numbers = np.ascontiguousarray(rows[:, : _ABORTED.size]).view(">i8")
+    return numbers.astype(np.int64)
+
+
+def _decode_tagged_aborted(reader: Reader, start: int, count: int) -> AbortedTransactions:
+    """Decode aborted transactions that have tagged fields, which no broker has written so far."""
+    reader.at = start
+    aborted = np.empty((count, 2), np.int64)
+    for number in range(count):
+        aborted[number] = reader.take(_ABORTED)
+        reader.skip_tags()
+    return aborted
 
 
 def _count(number: int, flexible: bool) -> bytes:
@@ -170,3 +209,5 @@ _RESPONSE_4 = struct.Struct(">ihqq")
 _RESPONSE_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
+_NONE_ABORTED: AbortedTransactions = np.empty((0, 2), np.int64)
+_NO_RECORDS = memoryview(b"")

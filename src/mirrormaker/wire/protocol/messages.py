@@ -1,8 +1,8 @@
 """kafka-python's request and response classes: the only module that imports them.
 
 kafka-python generates these classes from Kafka's own schemas. Fetch and Produce carry the payload and are framed by
-hand instead (`fetch`, `produce`). kafka-python's decoder trusts the bytes that it is given; `decode_response` and the
-two functions for the consumer protocol turn whatever it raises on malformed bytes into `BadFrame`.
+hand instead (`fetch`, `produce`). Requests are encoded by kafka-python; answers are decoded by `schema_decoder`, because
+kafka-python's decoder trusts the bytes that it is given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from mirrormaker.errors import BadFrame, describe
+from mirrormaker.errors import BadFrame
+from mirrormaker.wire.protocol import schema_decoder
 
 __all__ = [
     "ApiMessage",
@@ -67,6 +68,7 @@ __all__ = [
     "decode_assignment",
     "decode_response",
     "decode_subscription",
+    "longest_answer",
 ]
 
 
@@ -80,29 +82,60 @@ def _responses_by_api_key() -> dict[int, Any]:
 _RESPONSES = _responses_by_api_key()
 
 
+# Bytes; a longer answer ends the connection. An answer that lists topics, partitions or members of a group can be long:
+# 64 MB are more than a million partitions. Fetch carries records, whose size the request limits.
+_LONGEST_ANSWER, _LONGEST_LIST, _LONGEST_FETCH = 1 << 20, 64 << 20, 256 << 20
+_FETCH = 1
+_SHORT_ANSWERS = frozenset(
+    request.API_KEY
+    for request in (
+        ApiVersionsRequest,
+        FindCoordinatorRequest,
+        HeartbeatRequest,
+        InitProducerIdRequest,
+        LeaveGroupRequest,
+        SaslAuthenticateRequest,
+        SaslHandshakeRequest,
+    )
+)
+
+
+def longest_answer(api_key: int) -> int:
+    """Return how many bytes an answer to this request may have."""
+    if api_key == _FETCH:
+        return _LONGEST_FETCH
+    return _LONGEST_ANSWER if api_key in _SHORT_ANSWERS else _LONGEST_LIST
+
+
 def decode_response(request: type[ApiMessage], data: memoryview | bytes, version: int) -> Any:
     """Decode the answer to a request of this type; raise BadFrame if the bytes are malformed."""
     try:
-        return _RESPONSES[request.API_KEY].decode(data, version=version)
-    except Exception as error:
-        raise _malformed(f"the answer to {request.name} (version {version})", error) from error
+        return schema_decoder.decode(_RESPONSES[request.API_KEY], memoryview(data), version)
+    except BadFrame as error:
+        raise BadFrame(f"the answer to {request.name} (version {version}) cannot be decoded: {error}") from error
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed."""
     try:
-        return ConsumerProtocolSubscription.decode(data)
-    except Exception as error:
-        raise _malformed("a group member's subscription", error) from error
+        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data)
+        _check_numbers(subscription.owned_partitions)
+        return subscription
+    except BadFrame as error:
+        raise BadFrame(f"a group member's subscription cannot be decoded: {error}") from error
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Decode the partitions that a group's leader assigns to a member; raise BadFrame if the bytes are malformed."""
     try:
-        return ConsumerProtocolAssignment.decode(data)
-    except Exception as error:
-        raise _malformed("a group member's assignment", error) from error
+        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data)
+        _check_numbers(assignment.assigned_partitions)
+        return assignment
+    except BadFrame as error:
+        raise BadFrame(f"a group member's assignment cannot be decoded: {error}") from error
 
 
-def _malformed(what: str, error: Exception) -> BadFrame:
-    return BadFrame(f"{what} cannot be decoded: {describe(error)}")
+def _check_numbers(topics: list[Any]) -> None:
+    """Raise BadFrame for a negative partition number."""
+    if any(number < 0 for topic in topics for number in topic.partitions):
+        raise BadFrame("a partition has a negative number")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from mirrormaker.errors import ConnectionLost, HungUp, Silent
+from mirrormaker.errors import BadFrame, ConnectionLost, HungUp, Silent
 from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ async def answers_api_versions(open_another: OpenConnection) -> bool:
 
 
 def _by_api_key(response: Any) -> ApiVersions:
-    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    """Return the versions of each request, without requests of which the broker knows no version."""
+    rows = ((api.api_key, api.min_version, api.max_version) for api in response.api_keys)
+    return {key: (oldest, newest) for key, oldest, newest in rows if 0 <= oldest <= newest}
 
 
 class _Outcome(Enum):
@@ -134,7 +136,7 @@ async def _outcome(open_another: OpenConnection, request: ApiMessage) -> _Outcom
         return _Outcome.HUNG_UP
     except Silent:
         return _Outcome.SILENT
-    except ConnectionError:
+    except (ConnectionError, BadFrame):
         return _Outcome.UNKNOWN
     finally:
         connection.close()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mirrormaker.errors import BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.columns import Records
+from mirrormaker.wire.records.columns import Records, binary_array, in_memory_order
 from mirrormaker.wire.records.varints import Data, Ints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
@@ -25,8 +25,11 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Headers of one record: more would take many times the memory of the record, and no program has a use for them.
+MOST_HEADERS = 1 << 17
+
 # A round of numpy over the n-th header of all records costs as much as this many headers, read one by one.
-_ROUND = 32
+_ROUND = 64
 
 
 def to_table(records: Records) -> pa.Table:
@@ -47,6 +50,9 @@ def _tail_columns(records: Records) -> list[Any]:
     count, at = varints.read(data, value + np.maximum(value_size, 0))
     if len(count) and (int(count.min()) < 0 or bool((count > ends - at + 1).any())):
         raise BadVarint("a record has an impossible number of headers")
+    if int(count.max(initial=0)) > MOST_HEADERS:
+        offset = int(records.offsets[np.argmax(count)])
+        raise CorruptBatch(f"the record at offset {offset} has {int(count.max())} headers, more than {MOST_HEADERS}")
     headers = _headers(data, count, at, ends)
     return [slices(data, key, key_size), slices(data, value, value_size), headers]
 
@@ -68,8 +74,9 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
         number += 1
         live = live[count[live] > number]
     for record in live.tolist():
-        slots = range(int(edges[record]) + number, int(edges[record + 1]))
-        at[record] = _read_headers(data, int(at[record]), slots, ((key, key_size), (value, value_size)))
+        slots = slice(int(edges[record]) + number, int(edges[record + 1]))
+        fields, at[record] = _read_headers(data.data, int(at[record]), slots.stop - slots.start)
+        key[slots], key_size[slots], value[slots], value_size[slots] = fields
     if not np.array_equal(at, ends):
         raise BadVarint("a record is longer or shorter than its fields")
     if len(key_size) and int(key_size.min()) < 0:
@@ -82,17 +89,27 @@ def _headers(data: Data, count: Ints, at: Ints, ends: Ints) -> Any:
     return pa.ListArray.from_arrays(pa.array(edges.astype(np.int32)), pairs, type=HEADERS)
 
 
-def _read_headers(data: Data, at: int, slots: range, columns: tuple[tuple[Ints, Ints], ...]) -> int:
-    """Read one record's headers into the slots of the columns, and return where they end."""
-    raw = data.data
-    for slot in slots:
-        for start, length in columns:
-            size, at = varints.read_one(raw, at)
-            if not -1 <= size <= len(raw) - at:
+def _read_headers(raw: memoryview, at: int, count: int) -> tuple[Ints, int]:
+    """Return start and size of the keys, and start and size of the values, of one record's headers, and where they end."""
+    fields: list[int] = []
+    end = len(raw)
+    try:
+        for _ in range(2 * count):
+            # This is `varints.read_one` written out for small numbers: a call for each would make the loop much slower.
+            size = raw[at]
+            if size < 0x80:
+                size = size >> 1 ^ -(size & 1)
+                at += 1
+            else:
+                size, at = varints.read_one(raw, at)
+            if not -1 <= size <= end - at:
                 raise BadVarint("a field is longer than its record")
-            start[slot], length[slot] = at, size
-            at += max(size, 0)
-    return at
+            fields += (at, size)
+            if size > 0:
+                at += size
+    except IndexError as error:
+        raise BadVarint("a header goes beyond the end of the data") from error
+    return np.array(fields, np.int64).reshape(-1, 4).T, at
 
 
 def _check_inside(size: Ints, start: Ints, ends: Ints) -> None:
@@ -102,14 +119,16 @@ def _check_inside(size: Ints, start: Ints, ends: Ints) -> None:
 
 def slices(data: Data, starts: Ints, sizes: Ints) -> Any:
     """Return data[start : start + size] for each start as an Arrow array; null where the size is negative."""
-    count = len(starts)
     null = sizes < 0
-    edges = np.zeros(2 * count + 1, np.int32)
+    starts, ends, places = in_memory_order(starts, starts + np.where(null, 0, sizes))
+    count = len(starts)
+    # Every second slice is the gap between two fields, and is left out.
+    edges = np.empty(2 * count + 1, np.int32)
     edges[0 : 2 * count : 2] = starts
-    edges[1 : 2 * count : 2] = starts + np.where(null, 0, sizes)
+    edges[1 : 2 * count : 2] = ends
     edges[2 * count] = len(data)
-    pairs = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return pc.take(pairs, pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=null), boundscheck=False)
+    chosen = np.arange(0, 2 * count, 2, dtype=np.int32) if places is None else 2 * places
+    return pc.take(binary_array(edges, data), pa.array(chosen, mask=null), boundscheck=False)
 
 
 def from_table(table: pa.Table) -> Records:
@@ -136,7 +155,7 @@ def from_columns(offset: Any, timestamp: Any, key: Any, value: Any, headers: Any
     """Return the records that consist of these Arrow arrays; without `headers` no record has any."""
     tails = pc.binary_join_element_wise(
         _varints(_lengths(key)), key.fill_null(b""), _varints(_lengths(value)), value.fill_null(b""),
-        _encoded_headers(headers, len(key)), b"",
+        _encoded_headers(headers), b"",
     )  # fmt: skip
     _, edges, data = tails.buffers()
     at = np.frombuffer(edges, np.int32, len(tails) + 1, 4 * tails.offset).astype(np.int64)
@@ -159,12 +178,10 @@ def _varints(values: Ints) -> Any:
     edges = np.concatenate([[0], np.cumsum(size)])
     out = np.zeros(int(edges[-1]), np.uint8)
     varints.write(out, edges[:-1], folded, size)
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(out)]
-    )
+    return binary_array(edges.astype(np.int32), out)
 
 
-def _encoded_headers(headers: Any | None, count: int) -> Any:
+def _encoded_headers(headers: Any | None) -> Any:
     if headers is None or not len(headers.values):
         return pa.scalar(b"\0", pa.binary())
     pairs = headers.flatten()
@@ -177,5 +194,5 @@ def _encoded_headers(headers: Any | None, count: int) -> Any:
     sizes = _int64s(pc.list_value_length(headers).fill_null(0))
     lists = np.concatenate([[0], np.cumsum(sizes)])
     edges = np.frombuffer(encoded.buffers()[1], np.int32, len(encoded) + 1)[lists]
-    joined = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), encoded.buffers()[2]])
+    joined = binary_array(edges, encoded.buffers()[2])
     return pc.binary_join_element_wise(_varints(sizes), joined, b"")

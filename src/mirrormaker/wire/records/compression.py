@@ -21,6 +21,9 @@ Bytes = bytes | bytearray | memoryview
 _XERIAL = struct.Struct(">8sii")
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _SNAPPY_BLOCK = 32 << 10
+# Each block costs a call, so data of countless tiny blocks is refused: so many may have any size, and the bytes of more
+# blocks than that must be this many on average. Java's smallest block is 1 KB.
+_FREE_BLOCKS, _MIN_AVERAGE_BLOCK = 10_000, 256
 # An LZ4 frame as Kafka's Java client writes it: independent blocks of 64 KB, no checksums. That client cannot read linked
 # blocks, which other libraries write by default.
 _LZ4_HEAD = bytes.fromhex("04224d18604082")
@@ -30,7 +33,7 @@ _LENGTH, _LITTLE_LENGTH = struct.Struct(">i"), struct.Struct("<I")
 _PRIME_32 = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
-def decompress(codec: int, data: Bytes, limit: int) -> bytes:
+def decompress(codec: int, data: Bytes, limit: int) -> Bytes:
     """Return the decompressed data. Never use much more memory than `limit`, whatever size the data claims.
 
     Raise BadCompression if the data is damaged or decompresses to more than `limit` bytes.
@@ -67,7 +70,7 @@ def _too_large(limit: int) -> BadCompression:
     return BadCompression(f"the data decompresses to more than {limit} bytes, the limit that buffer.memory sets")
 
 
-def _decompress_gzip(data: Bytes, limit: int) -> bytes:
+def _decompress_gzip(data: Bytes, limit: int) -> Bytes:
     decompressor = zlib.decompressobj(wbits=47)  # gzip or zlib
     plain = decompressor.decompress(data, limit + 1)
     if len(plain) > limit:
@@ -80,14 +83,15 @@ def _decompress_gzip(data: Bytes, limit: int) -> bytes:
     return plain
 
 
-def _decompress_stream(name: str, data: Bytes, limit: int) -> bytes:
+def _decompress_stream(name: str, data: Bytes, limit: int) -> Bytes:
     stream: Any = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name)
     # A first read of six times the compressed size is enough for most data.
     step = max(64 << 10, 6 * len(data))
-    parts: list[bytes] = []
+    parts: list[memoryview] = []
     size = 0
     while True:
-        part: bytes = stream.read(min(step, limit + 1 - size))
+        # `stream.read` would never free its bytes if it raises, and damaged data makes it raise.
+        part = memoryview(stream.read_buffer(min(step, limit + 1 - size))).cast("B")
         if not part:
             return b"".join(parts) if len(parts) != 1 else parts[0]
         size += len(part)
@@ -108,6 +112,8 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
             raise BadCompression("a snappy block is cut short")
         blocks.append(_decompress_snappy_block(data[at : at + size], limit, done))
         done += len(blocks[-1])
+        if len(blocks) > _FREE_BLOCKS and done < len(blocks) * _MIN_AVERAGE_BLOCK:
+            raise BadCompression("snappy data consists of too many tiny blocks")
         at += size
     return b"".join(blocks)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from mirrormaker.wire.records.arrow import from_columns, slices, to_table
 from mirrormaker.wire.records.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.columns import unpack as unpack_batches
-from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, compress, decompress, fix_lz4_header_checksum
+from mirrormaker.wire.records.compression import GZIP, LZ4, NONE, ZSTD, compress, decompress, fix_lz4_header_checksum
 from mirrormaker.wire.records.varints import Data, Ints
 
 _SIZE = struct.Struct(">8xi")
@@ -30,23 +31,28 @@ _FRONT = np.dtype(
     [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
 )
 _KEY_AT = np.array([18, 26])  # the place of the key's length in format 0 and in format 1
+# Messages and bytes of a piece: a piece of the smallest messages takes some 10 MB as columns, and some 50 ms.
+_MOST_MESSAGES, _ENOUGH = 1 << 15, 4 << 20
+# A batch with more records or bytes is not converted for an old target as a whole: it is refused, and goes again in parts.
+# A record alone cannot be split any further.
+_MOST_CONVERTED, _MAX_CONVERTED, _MAX_SINGLE = 1 << 17, 32 << 20, 1 << 30
+
+# Some records of a message set, and how many bytes of the set they took.
+Piece = tuple[Records, int]
+
+_NO_NUMBERS: Ints = np.empty(0, np.int64)
+_NOTHING_YET: Piece = Records(np.empty(0, np.uint8), _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS), 0
 
 
 class _Messages:
-    """The fields of a set of messages, as columns."""
+    """The fields of consecutive messages, as columns."""
 
-    def __init__(self, data: memoryview) -> None:
-        self.data: Data = np.frombuffer(data, np.uint8)
-        starts, at = [], 0
-        while len(data) - at >= _PREFIX:
-            (size,) = _SIZE.unpack_from(data, at)
-            stop = at + _PREFIX + size
-            if size < SMALLEST_MESSAGE or stop > len(data):
-                raise CorruptBatch("a message is longer or shorter than its size says")
-            starts.append(at)
-            at = stop
-        self.starts = np.array(starts, np.int64)
-        self.ends = np.array([*starts[1:], at] if starts else [], np.int64)
+    def __init__(self, data: memoryview, starts: Ints, end: int) -> None:
+        """Decode the messages that begin at these places; the last one goes up to `end`."""
+        first = int(starts[0])
+        self.data: Data = np.frombuffer(data[first:end], np.uint8)
+        self.starts = starts - first
+        self.ends = np.append(self.starts[1:], end - first)
         # A message of format 0 at the end may be shorter than the front of format 1.
         padded = np.concatenate([self.data, np.zeros(_FRONT.itemsize, np.uint8)])
         front = padded[self.starts[:, None] + np.arange(_FRONT.itemsize)].view(_FRONT)[:, 0]
@@ -58,6 +64,14 @@ class _Messages:
         self.timestamps = np.where(self.magic == 1, front["timestamp"].astype(np.int64), -1)
         self.key, self.key_size = self._field(self.starts + _KEY_AT[self.magic])
         self.value, self.value_size = self._field(self.key + np.maximum(self.key_size, 0))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all messages."""
+        return len(self.data)
 
     def _field(self, at: Ints) -> tuple[Ints, Ints]:
         """Return where the fields whose lengths stand at these places start, and the lengths."""
@@ -75,7 +89,7 @@ class _Messages:
             if zlib.crc32(raw[start + _PREFIX + _CRC.size : end]) != crc:
                 raise CorruptBatch(f"the message at offset {_offset(raw, start)} does not match its CRC")
 
-    def records(self, which: slice) -> Records:
+    def records(self, which: slice = slice(None)) -> Records:
         """Return some of the messages as records."""
         return from_columns(
             pa.array(self.offsets[which]), pa.array(self.timestamps[which]),
@@ -102,46 +116,90 @@ def last_offset(data: memoryview) -> int:
     return offset
 
 
-def unpack(data: memoryview, limit: int) -> list[Records]:
-    """Return the records of a message set, in several pieces. A compressed message may take `limit` bytes decompressed."""
-    messages = _Messages(data)
-    messages.check()
-    codecs = messages.attributes & CODEC_MASK
-    wrappers = np.flatnonzero(codecs != NONE).tolist()
-    pieces: list[Records] = []
-    done = 0
-    for index in wrappers:
-        if index > done:
-            pieces.append(messages.records(slice(done, index)))
-        pieces.append(_unwrap(messages, index, int(codecs[index]), limit))
-        done = index + 1
-    if done < len(codecs):
-        pieces.append(messages.records(slice(done, len(codecs))))
-    return pieces
+def unpack(data: memoryview, limit: int) -> Iterator[Piece]:
+    """Yield the records of a message set, in pieces, each with its share of the set's bytes.
+
+    A compressed message may take `limit` bytes decompressed, and is not decompressed before its turn. So the pieces of a
+    set may be large together, but a caller who lets go of each needs memory for one compressed message at a time. A piece
+    may have no records: then nothing is there yet, and the caller may do something else meanwhile.
+    """
+    before = np.iinfo(np.int64).min
+    for records, size in _pieces(data, limit):
+        offsets = records.offsets
+        if len(offsets):
+            if offsets[0] <= before or bool((np.diff(offsets) <= 0).any()):
+                raise CorruptBatch(f"the offsets of the messages from offset {offsets[0]} on do not increase")
+            before = offsets[-1]
+        yield records, size
 
 
-def _unwrap(outer: _Messages, index: int, codec: int, limit: int) -> Records:
-    """Return the records inside of a compressed message."""
+def _pieces(data: memoryview, limit: int) -> Iterator[Piece]:
+    for starts, end in _chunks(data):
+        messages = _Messages(data, starts, end)
+        messages.check()
+        codecs = messages.attributes & CODEC_MASK
+        done = 0
+        for index in [*np.flatnonzero(codecs != NONE).tolist(), len(messages)]:
+            if index > done:
+                size = int(messages.ends[index - 1] - messages.starts[done])
+                yield messages.records(slice(done, index)), size
+            if index < len(messages):
+                yield from _unwrap(messages, index, int(codecs[index]), limit)
+            done = index + 1
+
+
+def _chunks(data: memoryview) -> Iterator[tuple[Ints, int]]:
+    """Yield where messages begin, and where the last one of them ends: a bounded number of messages at a time."""
+    starts: list[int] = []
+    at = 0
+    while len(data) - at >= _PREFIX:
+        (size,) = _SIZE.unpack_from(data, at)
+        stop = at + _PREFIX + size
+        if size < SMALLEST_MESSAGE or stop > len(data):
+            raise CorruptBatch("a message is longer or shorter than its size says")
+        starts.append(at)
+        at = stop
+        if len(starts) == _MOST_MESSAGES or at - starts[0] >= _ENOUGH:
+            yield np.array(starts, np.int64), at
+            starts = []
+    if starts:
+        yield np.array(starts, np.int64), at
+
+
+def _unwrap(outer: _Messages, index: int, codec: int, limit: int) -> Iterator[Piece]:
+    """Yield the records inside of a compressed message."""
     offset, magic = int(outer.offsets[index]), int(outer.magic[index])
     start, size = int(outer.value[index]), int(outer.value_size[index])
     if size < 0:
         raise CorruptBatch(f"the compressed message at offset {offset} is empty")
+    if codec == ZSTD:
+        raise CorruptBatch(f"the message at offset {offset} is compressed with zstd, which its format does not have")
     packed: bytes | bytearray | memoryview = outer.data.data[start : start + size]
     if codec == LZ4 and magic == 0:
         packed = fix_lz4_header_checksum(packed)
     try:
-        inner = _Messages(memoryview(decompress(codec, packed, limit)))
+        plain = memoryview(decompress(codec, packed, limit))
     except BadCompression as error:
         raise CorruptBatch(f"the message at offset {offset}: {error}") from error
-    if not len(inner.starts):
+    chunks: list[tuple[Ints, int]] = []
+    for chunk in _chunks(plain):
+        if chunks:
+            yield _NOTHING_YET
+        chunks.append(chunk)
+    if not chunks:
         raise CorruptBatch(f"the compressed message at offset {offset} holds nothing")
-    if bool((inner.attributes & CODEC_MASK).any()):
-        raise CorruptBatch(f"the compressed message at offset {offset} holds compressed messages")
-    if magic == 1:
-        inner.offsets = inner.offsets - inner.offsets[-1] + outer.offsets[index]
-        if outer.attributes[index] & LOG_APPEND_TIME:
-            inner.timestamps = np.full(len(inner.starts), int(outer.timestamps[index]))
-    return inner.records(slice(None))
+    # In format 1 the last message inside has the wrapper's offset, and the others count from it.
+    last = _offset(plain, int(chunks[-1][0][-1])) if magic == 1 else offset
+    if not 0 <= last <= offset:
+        raise CorruptBatch(f"the compressed message at offset {offset} holds messages with impossible offsets")
+    for starts, end in chunks:
+        inner = _Messages(plain, starts, end)
+        if bool((inner.attributes & CODEC_MASK).any()):
+            raise CorruptBatch(f"the compressed message at offset {offset} holds compressed messages")
+        inner.offsets += offset - last
+        if magic == 1 and outer.attributes[index] & LOG_APPEND_TIME:
+            inner.timestamps = np.full(len(inner), int(outer.timestamps[index]))
+        yield inner.records(), size * inner.size // len(plain)
 
 
 def to_message_set(batch: Batch, magic: int) -> bytes:
@@ -149,7 +207,10 @@ def to_message_set(batch: Batch, magic: int) -> bytes:
 
     These formats have no headers, and format 0 has no timestamps. The conversion is not meant to be fast.
     """
-    table = to_table(unpack_batches(Batches.of(batch)))
+    is_single = batch.count == 1
+    if batch.count > _MOST_CONVERTED:
+        raise CorruptBatch(f"a batch of {batch.count} records is too large to be converted to an old format")
+    table = to_table(unpack_batches(Batches.of(batch), _MAX_SINGLE if is_single else _MAX_CONVERTED))
     columns = (table.column(name).to_pylist() for name in ("timestamp", "key", "value"))
     inner = b"".join(_message(offset, magic, NONE, *fields) for offset, fields in enumerate(zip(*columns, strict=True)))
     codec = batch.attributes & CODEC_MASK

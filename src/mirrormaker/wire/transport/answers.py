@@ -13,6 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,15 +33,23 @@ _READS_IN_A_ROW = 8  # then the other connections get their turn
 _TLS_ALERTS = range(0x150300, 0x150305)  # the first three bytes of a TLS alert, for SSL 3.0 to TLS 1.3
 
 
+class Expected(NamedTuple):
+    """The answer that a request waits for."""
+
+    correlation: int
+    header_size: int
+    longest: int  # bytes; a longer frame ends the connection before any memory is set aside for it
+    answered: Answered
+
+
 class AnswerReader:
     """Receives on one socket, from `start` to `stop`; `fail` is called with the error that ends the connection."""
 
-    def __init__(self, peer: str, max_frame: int, fail: Callable[[Exception], None]) -> None:
-        """`peer` names the broker in errors; a frame of more than `max_frame` bytes ends the connection."""
-        # Requests in the order of their answers: correlation id, size of the answer's header, callback.
-        self.waiting: deque[tuple[int, int, Answered]] = deque()
+    def __init__(self, peer: str, fail: Callable[[Exception], None]) -> None:
+        """`peer` names the broker in errors."""
+        self.waiting: deque[Expected] = deque()  # in the order of the requests
         self.bytes_in = 0
-        self._peer, self._max_frame, self._fail = peer, max_frame, fail
+        self._peer, self._fail = peer, fail
         self._sock: socket.socket | None = None
         self._tls: TlsLayer | None = None
         self._small = memoryview(bytearray(_SMALL))
@@ -125,8 +134,8 @@ class AnswerReader:
         at, held, small = 0, self._held, self._small
         while held - at >= 4:
             size = _INT.unpack_from(small, at)[0]
-            least = 0 if self.waiting and self.waiting[0][0] == BARE else 4
-            if not least <= size <= self._max_frame:
+            expected = self.waiting[0] if self.waiting else _NOTHING
+            if not (0 if expected.correlation == BARE else 4) <= size <= expected.longest:
                 self._refuse_size(size)
                 return
             at += 4
@@ -157,13 +166,20 @@ class AnswerReader:
             self._fail(ConnectionLost(text))
 
     def _deliver(self, frame: memoryview) -> None:
-        is_bare = bool(self.waiting) and self.waiting[0][0] == BARE
-        correlation = BARE if is_bare else _INT.unpack_from(frame)[0]
-        if not self.waiting or self.waiting[0][0] != correlation:
+        expected = self.waiting[0] if self.waiting else _NOTHING
+        correlation = BARE if expected.correlation == BARE else _INT.unpack_from(frame)[0]
+        if not self.waiting or expected.correlation != correlation:
             self._fail(ConnectionLost(f"{self._peer} sent an answer that belongs to no request"))
             return
-        _, skip, answered = self.waiting.popleft()
-        answered(frame[skip:], None)
+        self.waiting.popleft()
+        expected.answered(frame[expected.header_size :], None)
+
+
+def _ignore(_data: memoryview | None, _error: Exception | None) -> None:
+    """Take no notice of an answer."""
+
+
+_NOTHING = Expected(0, 0, _SMALL, _ignore)  # while no request waits
 
 
 def reason_of(error: OSError) -> str:

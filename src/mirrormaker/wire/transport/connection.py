@@ -18,8 +18,9 @@ from typing import Any
 
 from mirrormaker.errors import AuthenticationFailed, BadFrame, ConnectionLost, Silent, TlsFailed, UnsupportedRequest
 from mirrormaker.wire.credentials import Tls
-from mirrormaker.wire.protocol.messages import ApiMessage, decode_response
-from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, reason_of
+from mirrormaker.wire.protocol.answer_checks import check_answer
+from mirrormaker.wire.protocol.messages import ApiMessage, decode_response, longest_answer
+from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, Expected, reason_of
 from mirrormaker.wire.transport.host_port import join_host_port
 from mirrormaker.wire.transport.tls import TlsLayer
 
@@ -33,6 +34,7 @@ _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhi")  # size, API key, API version, correlation id
 _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _API_VERSIONS = 18
+_LONGEST_TOKEN = 1 << 20  # bytes of a SASL token without a header
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 
@@ -45,19 +47,19 @@ class Connection:
         port: int,
         *,
         client_id: str,
-        max_frame: int = 256 << 20,
         lease: Lease | None = None,
         tls: Tls | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.lease = lease
-        # Called when everything that was sent has gone to the kernel, after `can_write` was False.
+        # Called when everything that was sent has gone to the kernel, after `can_write` was False; and when an error has
+        # ended the connection, because a user without requests under way would not hear of it.
         self.on_drain: Callable[[], None] | None = None
         # The error that ended the connection.
         self.error: Exception | None = None
         # The versions of each request that the broker knows, by API key: oldest and newest.
         self.versions: dict[int, tuple[int, int]] = {}
-        self._answers = AnswerReader(repr(self), max_frame, self.close)
+        self._answers = AnswerReader(repr(self), self.close)
         self._waiting = self._answers.waiting
         # Requests that were sent while a login is under way; None while there is none.
         self._held_back: deque[tuple[int, int, bool, Sequence[Part], Answered]] | None = None
@@ -149,9 +151,11 @@ class Connection:
         self._outgoing.clear()
         held_back, self._held_back = self._held_back or (), None
         while self._waiting:
-            self._waiting.popleft()[2](None, self.error)
+            self._waiting.popleft().answered(None, self.error)
         for request in held_back:
             request[-1](None, self.error)
+        if error is not None and self.on_drain is not None:
+            self.on_drain()
 
     # -- logging in
 
@@ -175,7 +179,7 @@ class Connection:
             raise self.error or ConnectionLost(f"{self} is not open")
         future, answered = self._future()
         if is_answered:
-            self._waiting.append((BARE, 0, answered))
+            self._waiting.append(Expected(BARE, 0, _LONGEST_TOKEN, answered))
         else:
             future.set_result(memoryview(b""))
         self._queue([_INT.pack(len(token)), token], len(token) + 4)
@@ -196,7 +200,9 @@ class Connection:
         if flexible:
             header += b"\0"
         # The answer to ApiVersions always has the old header, so that any client can read "unsupported version".
-        self._waiting.append((self._correlation, 5 if flexible and api_key != _API_VERSIONS else 4, answered))
+        header_size = 5 if flexible and api_key != _API_VERSIONS else 4
+        longest = longest_answer(api_key)
+        self._waiting.append(Expected(self._correlation, header_size, longest, answered))
         self._queue([header, *parts], size + 4)
 
     def _queue(self, framed: Sequence[Part], size: int) -> None:
@@ -237,7 +243,10 @@ class Connection:
         return future, answered
 
     async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
-        """Send one of kafka-python's requests, by default in the newest version that both sides know."""
+        """Send one of kafka-python's requests, by default in the newest version that both sides know.
+
+        An answer that cannot be decoded, or that does not fit the request, is BadFrame and ends the connection.
+        """
         version = self.best_version(type(request)) if version is None else version
         body = request.encode(version=version)
         answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
@@ -248,9 +257,14 @@ class Connection:
             self.close(late)
             raise late from error
         try:
-            return decode_response(type(request), data, version)
+            decoded = decode_response(type(request), data, version)
+            check_answer(request, decoded)
+            return decoded
         except BadFrame as error:
-            raise BadFrame(f"{self}: {error}") from error
+            bad = BadFrame(f"{self}: {error}")
+            # The next request goes over another connection, to another broker if any broker will do.
+            self.close(ConnectionLost(str(bad)))
+            raise bad from error
 
     def best_version(self, message: type[ApiMessage]) -> int:
         """Return the newest version of a request that broker and client share."""

@@ -211,8 +211,8 @@ def ssl_context(tls: Tls) -> ssl.SSLContext:
             context.load_default_certs()
         if tls.chain:
             _load_identity(context, tls)
-    except ssl.SSLError as error:
-        raise TlsFailed((error.reason or str(error)).lower().replace("_", " ")) from None
+    except OSError as error:  # also ssl.SSLError, and a temporary directory that cannot be written
+        raise TlsFailed((getattr(error, "reason", None) or str(error)).lower().replace("_", " ")) from None
     return context
 
 

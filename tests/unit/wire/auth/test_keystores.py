@@ -140,6 +140,22 @@ def test_a_damaged_jks_store_is_never_a_crash(made: Made, data: st.DataObject) -
             read()
 
 
+def of_the_future(store: bytes) -> bytes:
+    """Return a store whose certificates have an X.509 version that does not exist."""
+    return store.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07")
+
+
+def test_a_certificate_of_an_unknown_version_is_refused(made: Made) -> None:
+    # Without the store's password its checksum does not count.
+    with pytest.raises(StoreError, match="a certificate in it is damaged, or of a kind that cannot be used"):
+        load_private_key(of_the_future(made.jks), "", KEY)
+    with pytest.raises(StoreError, match="a certificate in it is damaged"):
+        subject_of(of_the_future(made.anchor))
+    pem = keystores.to_pem("CERTIFICATE", [of_the_future(made.anchor)]).encode()
+    with pytest.raises(StoreError, match="a certificate in this PEM text is damaged"):
+        load_trusted_certificates(pem, "")
+
+
 def test_pem_without_line_breaks_is_read(made: Made) -> None:
     """As a properties file's continuation lines leave it."""
     flat = made.pem.replace(b"\n", b"")

@@ -15,10 +15,12 @@ from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
-_API_VERSIONS, _METADATA = 18, 3
+_PRODUCE, _FETCH, _METADATA, _API_VERSIONS = 0, 1, 3, 18
 _KNOWN = [
-    ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=1) for key in (_API_VERSIONS, _METADATA)
+    ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=1)
+    for key in (_PRODUCE, _FETCH, _API_VERSIONS, _METADATA)
 ]
 _HINT = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
 
@@ -79,3 +81,131 @@ def test_an_answer_that_cannot_be_decoded_names_the_broker_and_the_request() -> 
         BadFrame, match=r"127\.0\.0\.1:\d+: the answer to MetadataRequest \(version 1\) cannot be decoded"
     ):
         run(refreshed(talks_nonsense))
+
+
+# -- answers that are not to be believed
+
+
+def test_an_answer_without_brokers_is_an_outage_and_changes_nothing() -> None:
+    """A broker that has just started does not know its cluster yet."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            await cluster.refresh()
+            broker.answers[_METADATA] = metadata({}, {})
+            with pytest.raises(ConnectionLost, match="knows no brokers of its cluster yet"):
+                await cluster.refresh()
+            assert set(cluster.topics) == {"orders"}
+            assert set(cluster.brokers) == {1}
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            await cluster.refresh()
+
+    run(test())
+
+
+@pytest.mark.parametrize("names", [None, ["orders"]])
+def test_topics_that_one_answer_does_not_name_are_kept_if_the_next_one_does(names: list[str] | None) -> None:
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            whole = metadata({1: broker.port}, {"orders": 2})
+            answers = [whole, metadata({1: broker.port}, {}), whole]
+            broker.answers[_METADATA] = lambda _version, _body: answers.pop(0)
+            await cluster.refresh()
+            await cluster.refresh(names)
+            assert not answers
+            assert len(cluster.topics["orders"].partitions) == 2
+
+    run(test())
+
+
+def test_another_broker_is_asked_for_topics_that_one_broker_no_longer_has() -> None:
+    async def test() -> None:
+        young, old = ScriptedBroker({}), ScriptedBroker({})
+        async with young.running() as cluster, old.running():
+            brokers = {1: young.port, 2: old.port}
+            young.answers[_METADATA] = old.answers[_METADATA] = metadata(brokers, {"orders": 2})
+            await cluster.refresh()
+            assert not old.heard
+            young.answers[_METADATA] = metadata(brokers, {})
+            await cluster.refresh()
+            assert set(cluster.topics) == {"orders"}
+            assert [key for key, _ in old.heard] == [_API_VERSIONS, _METADATA]
+
+    run(test())
+
+
+def test_a_deleted_topic_is_gone_after_one_refresh_that_asks_twice() -> None:
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2, "deleted": 1})
+            await cluster.refresh()
+            broker.heard.clear()
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            await cluster.refresh()
+            assert set(cluster.topics) == {"orders"}
+            await cluster.refresh()
+            assert [key for key, _ in broker.heard] == [_METADATA] * 3
+
+    run(test())
+
+
+def test_a_topic_with_fewer_partitions_than_before_is_looked_at_twice() -> None:
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            whole = metadata({1: broker.port}, {"orders": 3})
+            answers = [whole, metadata({1: broker.port}, {"orders": 1}), whole]
+            broker.answers[_METADATA] = lambda _version, _body: answers.pop(0)
+            await cluster.refresh()
+            await cluster.refresh()
+            assert len(cluster.topics["orders"].partitions) == 3
+
+    run(test())
+
+
+def test_partitions_after_a_gap_have_to_wait() -> None:
+    """A broker leaves out a partition that never had a leader."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            topics: dict[str, int | list[int]] = {"grown": [0, 1, 3], "new": [1, 2], "absurd": [0, 2**31 - 1]}
+            broker.answers[_METADATA] = metadata({1: broker.port}, topics)
+            await cluster.refresh()
+            assert {name: list(topic.partitions) for name, topic in cluster.topics.items()} == {
+                "grown": [0, 1],
+                "absurd": [0],
+            }
+
+    run(test())
+
+
+def test_the_port_of_a_controller_is_an_outage_that_says_so() -> None:
+    async def test() -> None:
+        row = ApiVersionsResponse.ApiVersion(api_key=_FETCH, min_version=0, max_version=17)
+        broker = ScriptedBroker({_API_VERSIONS: ApiVersionsResponse(error_code=0, api_keys=[row])})
+        async with broker.running() as cluster:
+            with pytest.raises(ConnectionLost, match="is that the port of a controller"):
+                await cluster.refresh()
+
+    run(test())
+
+
+def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one() -> None:
+    async def test() -> None:
+        broken, sound = ScriptedBroker({}), ScriptedBroker({})
+        async with broken.running() as cluster, sound.running():
+            brokers = {1: broken.port, 2: sound.port}
+            broken.answers[_METADATA] = sound.answers[_METADATA] = metadata(brokers, {"orders": 1})
+            await cluster.refresh()
+            await cluster.connection(2)
+            broken.answers[_METADATA] = b"nonsense"
+            with pytest.raises(BadFrame):
+                await cluster.refresh()
+            await cluster.refresh()
+
+    run(test())

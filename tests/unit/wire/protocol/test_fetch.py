@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +14,10 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import fetch
+from mirrormaker.wire.protocol.codec import varint
 from mirrormaker.wire.protocol.fetch import FetchedPartition, PartitionToFetch
-from tests.support.answers import FetchAnswer, as_uuid, comparable, encode_fetch_answer
+from tests.support.answers import NONE_ABORTED, FetchAnswer, as_uuid, comparable, encode_fetch_answer
+from tests.support.memory import peak
 from tests.support.strategies import fetch_answers, fetch_topics, limits
 
 Topics = list[tuple[str, bytes, list[PartitionToFetch]]]
@@ -93,8 +97,8 @@ def test_a_request_for_many_partitions_has_a_long_count() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_holds_what_the_broker_said(version: int) -> None:
-    part = FetchedPartition("", 3, 0, 100, 90, 10, [(7, 91), (8, 95)], None, memoryview(b"records"))
-    other = FetchedPartition("", 4, 6, -1, -1, -1, [], (5, 60), memoryview(b""))
+    part = FetchedPartition("", 3, 0, 100, 90, 10, np.array([(7, 91), (8, 95)]), None, memoryview(b"records"))
+    other = FetchedPartition("", 4, 6, -1, -1, -1, NONE_ABORTED, (5, 60), memoryview(b""))
     answer = FetchAnswer(
         0, [("orders", bytes(range(16)), [part, other]), ("empty", bytes(16), [])], (2, 9), [(2, "host", 9092, None)]
     )
@@ -118,7 +122,7 @@ def test_nothing_is_an_answer_too(version: int) -> None:
 
 def test_records_are_a_view_into_the_answer() -> None:
     """Batches are stamped in the buffer that received them, without a copy."""
-    part = FetchedPartition("", 0, 0, 1, 1, 0, [], None, memoryview(b"records"))
+    part = FetchedPartition("", 0, 0, 1, 1, 0, NONE_ABORTED, None, memoryview(b"records"))
     frame = bytearray(encode_fetch_answer(16, FetchAnswer(0, [("t", bytes(16), [part])], None, [])))
     _, (found,) = fetch.decode_response(16, memoryview(frame))
     found.records[:7] = b"STAMPED"
@@ -158,3 +162,63 @@ def test_a_count_of_billions_without_the_bytes_for_it_is_refused_at_once(version
     count = b"\xff\xff\xff\xff\x07" if fetch.is_flexible(version) else b"\x7f\xff\xff\xff"
     with pytest.raises(BadFrame):
         fetch.decode_response(version, memoryview(head + count))
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_countless_aborted_transactions_take_little_more_memory_than_their_bytes(version: int) -> None:
+    """As pairs of Python's numbers they would take eight times as much."""
+    count = 100_000
+    few = FetchedPartition("", 0, 0, 1, 1, 0, np.array([(7, 8)]), None, memoryview(b""))
+    frame = encode_fetch_answer(version, FetchAnswer(0, [("t", bytes(16), [few])], None, []))
+    flexible = fetch.is_flexible(version)
+    one = (b"\2" if flexible else struct.pack(">i", 1)) + struct.pack(">qq", 7, 8) + b"\0" * flexible
+    row = one[1 if flexible else 4 :]
+    many = frame.replace(one, (varint(count + 1) if flexible else struct.pack(">i", count)) + row * count)
+    assert len(many) > count * len(row)
+    found: list[FetchedPartition] = []
+
+    def run() -> None:
+        found[:] = fetch.decode_response(version, memoryview(many))[1]
+
+    assert peak(run) < 3 * len(many)
+    assert found[0].aborted_transactions.tolist() == [[7, 8]] * count
+
+
+@pytest.mark.parametrize("tags", [b"\1\x09\3abc", b"\2\0\0\1\1x"])
+def test_aborted_transactions_may_have_fields_that_nobody_knows_yet(tags: bytes) -> None:
+    two = np.array([(7, 91), (8, 95)])
+    part = FetchedPartition("", 0, 0, 100, 90, 10, two, None, memoryview(b"records"))
+    frame = encode_fetch_answer(17, FetchAnswer(0, [("t", bytes(16), [part])], None, []))
+    plain = struct.pack(">qq", 7, 91)
+    assert frame.count(plain + b"\0") == 1
+    _, (found,) = fetch.decode_response(17, memoryview(frame.replace(plain + b"\0", plain + tags)))
+    assert found.aborted_transactions.tolist() == two.tolist()
+    assert bytes(found.records) == b"records"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_partitions_than_there_can_be_are_refused_before_they_take_memory(version: int) -> None:
+    part = FetchedPartition("", 0, 0, 1, 1, 0, NONE_ABORTED, None, memoryview(b""))
+    two = encode_fetch_answer(version, FetchAnswer(0, [("t", bytes(16), [part, part])], None, []))
+    assert len(fetch.decode_response(version, memoryview(two), 2)[1]) == 2
+    apart = encode_fetch_answer(version, FetchAnswer(0, [("t", bytes(16), [part])] * 2, None, []))
+    assert len(fetch.decode_response(version, memoryview(apart), 2)[1]) == 2
+    topics = encode_fetch_answer(version, FetchAnswer(0, [("t", bytes(16), [])] * 2, None, []))
+    for frame in (two, apart, topics):
+        with pytest.raises(BadFrame, match="at most"):
+            fetch.decode_response(version, memoryview(frame), 1)
+
+
+def test_a_response_of_countless_partitions_is_refused() -> None:
+    part = FetchedPartition("", 0, 0, 1, 1, 0, NONE_ABORTED, None, memoryview(b""))
+    frame = encode_fetch_answer(17, FetchAnswer(0, [("t", bytes(16), [part])], None, []))
+    # Behind the count of partitions, which is 1, all the bytes of one partition are repeated.
+    at = frame.index(bytes(16) + b"\2") + 16
+    body = frame[at + 1 : -2]
+    many = frame[:at] + varint(500_001) + body * 500_000 + b"\0\0"
+
+    def run() -> None:
+        with pytest.raises(BadFrame, match="at most"):
+            fetch.decode_response(17, memoryview(many))
+
+    assert peak(run) < 1 << 20

@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from mirrormaker.errors import ConnectionLost
+from mirrormaker.errors import ConnectionLost, Silent
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.old_brokers import ApiVersions
@@ -18,9 +18,13 @@ from mirrormaker.wire.transport.connection import Connection
 
 PROBE = 0.15
 VERSIONS, GROUPS, METADATA = 18, 16, 3
-_KNOWN = ApiVersionsResponse.ApiVersion(api_key=1, min_version=4, max_version=17)
+KNOWN = dict.fromkeys((0, 1, METADATA), (0, 12))
+_ROWS = [
+    ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+    for key, (oldest, newest) in {**KNOWN, 77: (3, 2), 78: (-1, -1)}.items()
+]
 ANSWERS = {
-    VERSIONS: ApiVersionsResponse(error_code=0, api_keys=[_KNOWN]).encode(version=0),
+    VERSIONS: ApiVersionsResponse(error_code=0, api_keys=_ROWS).encode(version=0),
     GROUPS: ListGroupsResponse(error_code=0, groups=[]).encode(version=0),
     METADATA: MetadataResponse(brokers=[], topics=[]).encode(version=0),
 }
@@ -84,7 +88,7 @@ def ask(rule: Rule, timeout: float = 2.0, may_be_old: bool = True) -> ApiVersion
 
 
 def test_a_broker_that_answers_is_what_it_says() -> None:
-    assert ask(lambda key, _: 0) == {1: (4, 17)}
+    assert ask(lambda key, _: 0) == KNOWN
 
 
 def test_a_broker_that_hangs_up_at_what_it_does_not_know_is_0_8() -> None:
@@ -97,11 +101,11 @@ def test_a_broker_that_is_silent_at_what_it_does_not_know_is_0_9() -> None:
 
 @pytest.mark.parametrize("late", [1.2, 1.8, 3.0], ids=lambda late: f"{late} probes")
 def test_a_broker_that_is_slow_at_everything_is_not_old(late: float) -> None:
-    assert ask(lambda key, _: late * PROBE) == {1: (4, 17)}
+    assert ask(lambda key, _: late * PROBE) == KNOWN
 
 
 def test_a_broker_that_answers_late_while_others_are_served_is_not_old() -> None:
-    assert ask(lambda key, _: 1.5 * PROBE if key == VERSIONS else 0) == {1: (4, 17)}
+    assert ask(lambda key, _: 1.5 * PROBE if key == VERSIONS else 0) == KNOWN
 
 
 def test_a_broker_that_hangs_up_once_is_asked_again_by_whoever_needs_it() -> None:
@@ -144,7 +148,13 @@ def test_a_broker_that_turns_some_away_is_not_old() -> None:
 
 
 def test_an_impatient_user_does_not_make_a_broker_old() -> None:
-    assert ask(lambda key, _: 1.5 * PROBE, timeout=0.01) == {1: (4, 17)}
+    assert ask(lambda key, _: 1.5 * PROBE, timeout=0.01) == KNOWN
+
+
+def test_a_probe_whose_answer_cannot_be_read_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ANSWERS, GROUPS, b"nonsense")
+    with pytest.raises(Silent):
+        ask(lambda key, _: 0 if key == GROUPS else SILENT, timeout=0.01)
 
 
 def test_a_broker_among_others_that_could_be_asked_is_not_old() -> None:

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import CorruptBatch
-from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.arrow import HEADERS, SCHEMA, from_columns, from_table, to_table
+from mirrormaker.wire.protocol.codec import varint
+from mirrormaker.wire.records import arrow, varints
+from mirrormaker.wire.records.arrow import HEADERS, MOST_HEADERS, SCHEMA, from_columns, from_table, to_table
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.columns import Records, pack
 from tests.support.batches import Record, read_records
+from tests.support.memory import peak
 from tests.support.strategies import offsets, records
 
 NOW = 1_700_000_000_000
@@ -288,7 +290,29 @@ def test_a_record_with_a_hundred_thousand_headers_is_not_read_in_rounds() -> Non
     assert rounds.call_count < 100
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("header", [b"\0\0", b"\0\1"])
+@pytest.mark.parametrize("count", [MOST_HEADERS + 1, 4_000_000])
+def test_a_record_of_countless_headers_is_refused_before_it_takes_memory(header: bytes, count: int) -> None:
+    """A few bytes of compressed zeros become millions of empty headers."""
+    record = tail(b"\1\1" + varint(2 * count) + header * count)
+
+    def run() -> None:
+        with pytest.raises(CorruptBatch, match=f"offset 0 has {count} headers"):
+            to_table(record)
+
+    run()
+    assert peak(run) < 1 << 20
+
+
+@given(tables)
+def test_headers_read_in_rounds_and_one_by_one_are_the_same(table: pa.Table) -> None:
+    found = from_table(table)
+    for rounds in (0, 1 << 30):
+        with patch.object(arrow, "_ROUND", rounds):
+            assert to_table(found).to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
 def test_headers_of_few_and_of_many_records_are_read_alike(count: int) -> None:
     rows = [{**ROWS[0], "headers": [{"key": f"h{n}", "value": b"v" * n}] * (n % 7)} for n in range(count)]
     assert back(pa.Table.from_pylist(rows, SCHEMA)) == rows

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mirrormaker.errors import BadCompression
 from mirrormaker.wire.records.compression import CODECS, _xxh32, compress, decompress, fix_lz4_header_checksum
 from tests.support.batches import GZIP, LZ4, SNAPPY, ZSTD
-from tests.support.memory import growth
+from tests.support.memory import growth, leaked
 
 Code = Callable[[bytes], bytes]
 ENCODE: dict[int, Code] = {
@@ -238,6 +238,39 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(bombs: dict[str, tuple[int
 
     # There is room for blocks of 4 MB, and for parts that were decompressed before.
     assert growth(run) < 24 * MB
+
+
+@every_codec
+def test_damaged_data_leaves_no_memory_behind(codec: int) -> None:
+    """An error in the middle of a stream must give back what was allocated for the result."""
+    whole = bytes(compress(codec, NOISE))
+    damaged = [whole[:-100], whole[: len(whole) // 2] + bytes(1000)]
+
+    def run() -> None:
+        for data in damaged * 3:
+            with pytest.raises(BadCompression):
+                decompress(codec, data, 16 * MB)
+
+    run()
+    assert leaked(run) < 64 * KB
+
+
+def test_snappy_data_of_countless_blocks_is_refused() -> None:
+    """Each block costs a call. Clients write blocks of 1 KB and more, of which only the last one is smaller."""
+    block = snappy.compress(b"")
+    packed = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(block)) + block) * 100_000
+    with pytest.raises(BadCompression, match="blocks"):
+        decompress(SNAPPY, packed, ENOUGH)
+
+
+@given(st.lists(texts, max_size=40))
+def test_snappy_blocks_may_be_small_and_empty(parts: list[bytes]) -> None:
+    """Some clients end a block whenever they are told to flush."""
+    packed = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    for part in parts:
+        block = snappy.compress(part)
+        packed += struct.pack(">i", len(block)) + block
+    assert decompress(SNAPPY, packed, ENOUGH * 2) == b"".join(parts)
 
 
 # -- LZ4 in message format 0

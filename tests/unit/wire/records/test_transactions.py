@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.transactions import flag_data
 from tests.support.batches import ABORT, COMMIT, Record, Written, emptied, marker, write_batch
+from tests.support.memory import peak
 
 
 def data(offset: int, producer: int, *, transactional: bool = True, count: int = 1) -> Written:
@@ -119,3 +121,37 @@ def test_a_marker_that_is_cut_short_is_refused(kept: int) -> None:
     struct.pack_into(">i", cut, 8, kept - 12)
     with pytest.raises(CorruptBatch, match="control batch at offset 1"):
         list(flag_data([Batch(memoryview(data(0, 1).data)), Batch(memoryview(cut))], [(1, 0)]))
+
+
+def test_countless_aborted_transactions_of_other_producers_take_no_memory() -> None:
+    log = [data(0, 1), data(1, 2), marker(ABORT, 1, 2), data(3, 1)]
+    batches = [Batch(memoryview(b.data)) for b in log]
+    others = np.stack([np.arange(3, 200_003), np.zeros(200_000, np.int64)], axis=1)
+    aborted = np.concatenate([others, [(1, 0)], others])
+    found: list[bool] = []
+
+    def run() -> None:
+        found[:] = [is_data for _, is_data in flag_data(batches, aborted)]
+
+    assert peak(run) < aborted.nbytes
+    assert found == [False, True, False, True]
+
+
+@given(st.data())
+def test_a_list_of_any_length_gives_the_same_as_one_transaction_after_the_other(draw: st.DataObject) -> None:
+    """Compare with a plain reading of Kafka's rule."""
+    producers = st.integers(1, 3)
+    kinds = draw.draw(st.lists(st.tuples(st.sampled_from(["data", "abort", "commit"]), producers), max_size=12))
+    log = [
+        data(offset, producer) if kind == "data" else marker(ABORT if kind == "abort" else COMMIT, producer, offset)
+        for offset, (kind, producer) in enumerate(kinds)
+    ]
+    aborted = draw.draw(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 12)), max_size=20))
+    wanted = []
+    for offset, (kind, producer) in enumerate(kinds):
+        begins = [first for other, first in aborted if other == producer and first <= offset]
+        ends = [n for n in range(offset) if kinds[n] == ("abort", producer)]
+        is_aborted = any(not any(first <= end for end in ends) for first in begins)
+        if kind == "data" and not is_aborted:
+            wanted.append(offset)
+    assert mirrored(log, aborted) == wanted

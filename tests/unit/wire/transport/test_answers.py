@@ -122,7 +122,7 @@ def test_an_answer_that_nobody_waits_for_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [struct.pack(">i", -1), struct.pack(">i", 3), struct.pack(">i", 1001), b"HTTP/1.1 400 Bad Request"]
+    "said", [struct.pack(">i", -1), struct.pack(">i", 3), struct.pack(">i", (256 << 20) + 1), b"HTTP/1.1 400 Bad Request"]
 )  # fmt: skip
 def test_a_frame_of_an_impossible_size_ends_the_connection_and_hints_at_the_cause(said: bytes) -> None:
     async def stranger(reader: Reader, writer: Writer) -> None:
@@ -131,9 +131,44 @@ def test_a_frame_of_an_impossible_size_ends_the_connection_and_hints_at_the_caus
         await silence(reader, writer)
 
     async def test() -> None:
-        async with connected(stranger, max_frame=1000) as connection:
+        async with connected(stranger) as connection:
             with pytest.raises(ConnectionLost, match=r"frame of -?\d+ bytes: is that a Kafka broker, without TLS\?"):
                 await connection.request(1, 4, False, [])
+
+    run(test())
+
+
+_HEARTBEAT, _METADATA = 12, 3
+
+
+@pytest.mark.parametrize(("api_key", "longest"), [(_HEARTBEAT, 1 << 20), (_METADATA, 64 << 20)])
+def test_an_answer_longer_than_its_request_allows_ends_the_connection_before_it_is_received(
+    api_key: int, longest: int
+) -> None:
+    async def stranger(reader: Reader, writer: Writer) -> None:
+        await hear(reader)
+        writer.write(struct.pack(">i", longest + 1))
+        await silence(reader, writer)
+
+    async def test() -> None:
+        async with connected(stranger) as connection:
+            with pytest.raises(ConnectionLost, match=f"frame of {longest + 1} bytes"):
+                await connection.request(api_key, 0, False, [])
+            assert connection.bytes_in == 4
+
+    run(test())
+
+
+def test_a_long_answer_that_nobody_waits_for_is_not_received() -> None:
+    async def chatterbox(reader: Reader, writer: Writer) -> None:
+        writer.write(struct.pack(">i", 1 << 20))
+        await silence(reader, writer)
+
+    async def test() -> None:
+        async with connected(chatterbox) as connection:
+            while connection.is_open:
+                await asyncio.sleep(0.001)
+            assert "frame of 1048576 bytes" in str(connection.error)
 
     run(test())
 
