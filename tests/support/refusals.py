@@ -30,7 +30,13 @@ from kafka.protocol.producer import InitProducerIdResponse
 from mirrormaker.kafka_errors import NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
 from mirrormaker.wire.protocol import fetch, messages, produce
 from mirrormaker.wire.protocol.codec import Reader
-from tests.support.answers import FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
+from tests.support.answers import (
+    NONE_ABORTED,
+    FetchAnswer,
+    ProduceAnswer,
+    encode_fetch_answer,
+    encode_produce_answer,
+)
 
 WHOLE = ""  # in place of a topic: the whole answer is refused
 NETWORK_EXCEPTION = 13
@@ -220,7 +226,7 @@ class Exchange:
             found = {part[:2]: part for part in parts}
             for key in keys:
                 if code := codes[key[0]]:
-                    found[key] = fetch.FetchedPartition(*key, code, -1, -1, -1, [], None, memoryview(b""))
+                    found[key] = fetch.FetchedPartition(*key, code, -1, -1, -1, NONE_ABORTED, None, memoryview(b""))
             encoded = encode_fetch_answer(version, FetchAnswer(error, _by_topic(found.values()), None, []))
             return encoded[:6] + struct.pack(">i", session) + encoded[10:] if version >= 7 else encoded
 

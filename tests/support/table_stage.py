@@ -132,8 +132,12 @@ class Stage:
 
     def is_caught_up(self, topic: str) -> bool:
         """Return True if the target has what the source has, apart from known differences."""
+        return min(self.watch.ends(topic)) >= 0 and self.behind(topic) <= 0
+
+    def behind(self, topic: str) -> int:
+        """Return how many records the target lacks, apart from known differences and from those that were given up."""
         source, target = self.watch.ends(topic)
-        return 0 <= source <= target - self.surplus[topic] and target >= 0
+        return source + self.surplus[topic] - self.undelivered()[topic] - target
 
     def wait_until_flowing(self, within: float, topics: Iterable[str] | None = None) -> float:
         """Wait until every topic has mirrored a record that is written after now; return the seconds that it took."""
@@ -142,7 +146,10 @@ class Stage:
 
         def flows() -> bool:
             self.check_mirror()
-            return all(self.watch.ends(topic)[1] - self.surplus[topic] > ends[topic] for topic in chosen)
+            given_up = self.undelivered()
+            return all(
+                self.watch.ends(topic)[1] - self.surplus[topic] + given_up[topic] > ends[topic] for topic in chosen
+            )
 
         return wait_until(f"{', '.join(self.waiting(chosen))} flow", flows, within)
 

@@ -10,7 +10,13 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirrormaker.wire.protocol import fetch, messages, produce
-from tests.support.answers import FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
+from tests.support.answers import (
+    NONE_ABORTED,
+    FetchAnswer,
+    ProduceAnswer,
+    encode_fetch_answer,
+    encode_produce_answer,
+)
 from tests.support.refusals import REQUESTS, WHOLE, Exchange, Header, Refusal, Script
 
 CODE = 29
@@ -243,7 +249,7 @@ def test_a_refused_fetch_brings_no_records_of_its_topic_and_does_not_wait() -> N
         forwarded = consumer.FetchRequest.decode(exchange.forwarded[exchange.header.size :], version=version)
         assert forwarded.max_wait_ms == 0
         assert len(forwarded.topics) == 2
-        part = fetch.FetchedPartition("", 0, 0, 9, 9, 0, [], None, memoryview(b"records"))
+        part = fetch.FetchedPartition("", 0, 0, 9, 9, 0, NONE_ABORTED, None, memoryview(b"records"))
         topics = [(name, key, [part]) for name, key, _ in wanted]
         size = 5 if flexible else 4
         encoded = encode_fetch_answer(version, FetchAnswer(0, topics, None, []))
