@@ -22,6 +22,7 @@ class FetchAnswer(NamedTuple):
     topics: list[tuple[str, bytes, list[FetchedPartition]]]
     current_leader: tuple[int, int] | None
     endpoints: list[tuple[int, str, int, str | None]]
+    session: int = 0
 
     def expected(self, version: int) -> tuple[int, list[tuple[Any, ...]]]:
         """Return what a decoder finds in this version: topic ids from 13 on, names before, and no younger fields."""
@@ -76,7 +77,7 @@ def encode_fetch_answer(version: int, answer: FetchAnswer) -> bytes:
     response = FetchResponse(
         throttle_time_ms=17,
         error_code=answer.error,
-        session_id=0,
+        session_id=answer.session,
         responses=[
             topic(topic=name, topic_id=as_uuid(topic_id), partitions=[partition(part) for part in parts])
             for name, topic_id, parts in answer.topics

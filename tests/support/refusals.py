@@ -27,13 +27,7 @@ from kafka.protocol.producer import InitProducerIdResponse
 from mirrormaker.kafka_errors import NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
 from mirrormaker.wire.protocol import fetch, messages, produce
 from mirrormaker.wire.protocol.codec import Reader
-from tests.support.answers import (
-    NONE_ABORTED,
-    FetchAnswer,
-    ProduceAnswer,
-    encode_fetch_answer,
-    encode_produce_answer,
-)
+from tests.support.answers import NONE_ABORTED, FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
 
 WHOLE = ""  # in place of a topic: the whole answer is refused
 NETWORK_EXCEPTION = 13

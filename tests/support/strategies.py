@@ -84,6 +84,7 @@ partitions_to_fetch = st.builds(
     PartitionToFetch, st.integers(0, 1 << 20), offsets, epochs, epochs, st.integers(0, (1 << 31) - 1)
 )
 fetch_topics = st.lists(st.tuples(names, ids, st.lists(partitions_to_fetch, max_size=3)), max_size=3)
+forgotten_topics = st.lists(st.tuples(names, ids, st.lists(st.integers(0, 1 << 20), max_size=3)), max_size=2)
 limits = st.fixed_dictionaries(
     {
         "max_wait_ms": st.integers(0, (1 << 31) - 1),
@@ -111,6 +112,7 @@ fetch_answers = st.builds(
     st.lists(st.tuples(names, ids, st.lists(fetched_partitions, max_size=3)), max_size=3),
     st.none() | st.tuples(st.integers(0, 100), st.integers(0, 100)),
     endpoints,
+    int32,
 )
 
 # -- Produce

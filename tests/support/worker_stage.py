@@ -162,6 +162,6 @@ def fetcher_of(stream: Stream) -> Fetcher:
         stream.source,
         stream.work,
         stream.buffer,
-        room_to_fetch=stream.room_to_fetch,
+        room_to_fetch=lambda: stream.buffer.room_for_poll(1),
         refresh=stream.metadata.refresh_source,
     )

@@ -47,7 +47,7 @@ def made_up(kind: type[Event]) -> Event:
     """An event with some value in each field."""
     values: dict[str, Any] = {
         "int": 7, "float": 7.0, "str": "some text", "bool": True, "tuple[str, ...]": ("orders-1", "orders-2"),
-        "LostRange": LostRange("orders", 3, 100, 299, 200, is_exact=True),
+        "tuple[int, ...]": (1, 2), "LostRange": LostRange("orders", 3, 100, 299, 200, is_exact=True),
     }  # fmt: skip
     return kind(**{field.name: values[str(field.type)] for field in fields(kind)})
 

@@ -21,7 +21,7 @@ from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.driver.start_positions import Entry, StartPositions
 from mirrormaker.driver.topics import TargetTopics
-from mirrormaker.errors import OUTAGE, ClusterError, EntryError, MirrorError, PartitionError, describe
+from mirrormaker.errors import OUTAGE, ClusterError, EntryError, MirrorError, PartitionError, Unanswered, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
     ContinuedFromZooKeeper,
@@ -197,7 +197,7 @@ class Acquisition:
         for key in failed.keys() & self.pending:
             reason = parts.committer.reason(key[0], failed[key])
             text = f"{key[0]}-{key[1]} stops: its committed offset cannot be read: {reason}"
-            refused[key] = failed[key] if failed[key].retriable else PartitionError(text)
+            refused[key] = Unanswered(text, key[0]) if failed[key].retriable else PartitionError(text)
         entries: Entries = {}
         for number, (key, (offset, metadata)) in enumerate(committed.items(), 1):
             if number % _IN_ONE_TURN == 0:

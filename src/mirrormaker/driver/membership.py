@@ -177,7 +177,7 @@ class Membership:
         """Enter a new generation. Return False if others may have had our partitions since the last one."""
         before, claimed = self.generation, frozenset(self._owned())
         answer = await self._ask_while_beating(self._join_request(before, claimed), before.member_id, before.number)
-        if answer.error_code == MEMBER_ID_REQUIRED:
+        if answer.error_code == MEMBER_ID_REQUIRED and not self._member_id:
             self._member_id = answer.member_id
             raise NotMember
         self._check(answer.error_code, "join", None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mirrormaker.driver.adoption import Adoption
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
 from mirrormaker.errors import (
@@ -23,7 +24,6 @@ from mirrormaker.events import event
 from mirrormaker.events.partition_events import (
     LostRange,
     MirroredFromStart,
-    NewGroupOnFullTarget,
     NewTarget,
     NumberingChanged,
     RecreatedOnSource,
@@ -76,15 +76,20 @@ class StartPositions:
     ) -> None:
         self.source, self.target, self.settings, self.routing = source, target, settings, routing
         self._accept_new_target, self._report = accept_new_target, report
+        self._adoption = Adoption(source, target, settings, routing, report)
         self._reported_recreated: dict[str, str] = {}  # by topic, the id of its newest incarnation that was reported
 
     async def find(
-        self, keys: Iterable[TopicPartition], entries: Mapping[TopicPartition, Entry], first_start: bool
+        self, keys: Collection[TopicPartition], entries: Mapping[TopicPartition, Entry], first_start: bool
     ) -> Starts:
-        """Return where partitions start. `entries` are their committed offsets; a partition without one starts anew."""
-        starts = Starts()
+        """Return where partitions start. `entries` are their committed offsets.
+
+        A partition without one starts anew, unless the target holds its records already.
+        """
+        unknown = set(keys) - entries.keys()
+        starts = Starts(failed=self._adoption.refused(unknown))
         fresh: dict[TopicPartition, int | None] = {}
-        for number, key in enumerate(keys, 1):
+        for number, key in enumerate(set(keys) - starts.failed.keys(), 1):
             if number % _IN_ONE_TURN == 0:
                 await asyncio.sleep(0)
             entry = entries.get(key)
@@ -97,13 +102,10 @@ class StartPositions:
                 starts.continued.append(start)
             else:
                 fresh[key] = start
-        starts.started, failed = await self.start_fresh(fresh, first_start)
-        starts.failed |= failed
-        if first_start:
-            new = [position for position in starts.started if position.key not in entries]
-            not_empty = sum(any(cut.offset for cut in position.cuts) for position in new)
-            if not_empty:
-                self._report(NewGroupOnFullTarget(self.settings.group_id, not_empty))
+        started, failed = await self.start_fresh(fresh, first_start)
+        settled, refused = await self._adoption.settle([p for p in started if p.key in unknown], first_start)
+        starts.started = [p for p in started if p.key not in unknown] + settled
+        starts.failed |= failed | refused
         return starts
 
     async def _continue_from(self, entry: Position) -> Position | int | None:

@@ -192,15 +192,44 @@ class RecreatedOnTarget(
 
 
 @dataclass(frozen=True)
+class Adopted(Event):
+    """Partitions of a topic go on from the records that the target holds: the group has no committed offsets for them."""
+
+    group: str
+    topic: str
+    partitions: tuple[int, ...]
+    # The source offset after the last record of each partition that the target holds.
+    offsets: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The first few partitions with their offsets, and how many more there are."""
+        count = len(self.partitions)
+        shown = [f"{self.topic}-{p}" for p in self.partitions[:_NAMED]]
+        ends = [str(offset - 1) for offset in self.offsets[:_NAMED]]
+        if count == 1:
+            return (
+                f"group {self.group} has no committed offset for {shown[0]}; the target holds its records up to source offset"
+                f" {ends[0]}: going on from there"
+            )
+        places = ", ".join(f"{name} up to {end}" for name, end in zip(shown, ends, strict=True))
+        more = f" and {count - _NAMED} more" if count > _NAMED else ""
+        return (
+            f"group {self.group} has no committed offsets for {count} partitions of {self.topic}; the target holds their"
+            f" records (source offsets: {places}{more}): going on from there"
+        )
+
+
+@dataclass(frozen=True)
 class NewGroupOnFullTarget(
     Event,
     kind=Kind.AGAIN,
     words=(
-        "group {group} is new and {partitions} partitions on the target hold records already: records that"
-        " another group has mirrored there will be there twice"
+        "group {group} is new, and {partitions} partitions on the target hold records already, which are not found on the"
+        " source: records that another program has changed and mirrored there will be there twice"
     ),
 ):
-    """A group starts for the first time, and the target holds records already."""
+    """A group starts for the first time, and the target holds records of other writers."""
 
     group: str
     partitions: int

@@ -117,7 +117,7 @@ class LogReader:
         if leader is None:
             raise BrokerError(NOT_LEADER_OR_FOLLOWER, "the partition has no leader")
         connection = await cluster.connection(leader.leader, "fetch")
-        version = fetch.version_for(connection)
+        version = fetch.version_for(connection, [cluster.topics[topic].id])
         # Old brokers cut a batch that is larger than the limit, so a small limit would never return it whole.
         size = (
             min(_FETCH_BYTES, (stop - at) * _BYTES_PER_RECORD)

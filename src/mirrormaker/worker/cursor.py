@@ -252,7 +252,7 @@ class Cursor:
                 self.counters.retries += 1
                 self.state, self.note = "waiting", describe(error)
                 await self._release.pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
-                await self.stream.metadata.refresh_target()
+                await self.stream.metadata.refresh_target({outlet.topic for outlet in self.outlets})
             except Exception as error:  # a bug of ours must be reported, not end in silence
                 traceback.print_exc()
                 await self._drain()
@@ -337,6 +337,7 @@ class Cursor:
         """Send nothing new, and wait for the answers to all batches in flight; what is only fetched is dropped."""
         self.flowing = False
         self.fetch_round += 1
+        self.stream.forget(self)
         reason = self._interrupt.exception() if self._interrupt.done() else None
         if isinstance(reason, Released | PartitionError | Renumber):
             # Units that were begun are finished; before an error at one record, so are all units before it.
@@ -350,7 +351,6 @@ class Cursor:
                 await asyncio.sleep(0.01)
         for outlet in self.outlets:
             outlet.clear()
-        self.stream.forget(self)
         while any(outlet.sent for outlet in self.outlets):
             self.drained.clear()
             await self.drained.wait()

@@ -180,7 +180,7 @@ async def _send_again(target: Cluster, topic: str, partition: int, unconfirmed: 
     """Send the batch once more, only within the lease as always. The answer does not matter: the log will tell."""
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "produce-again")
-    version = produce.version_for(connection)
+    version = produce.version_for(connection, [unconfirmed.topic_id])
     topics = [(topic, unconfirmed.topic_id, [(partition, memoryview(unconfirmed.data))])]
     parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
     answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
@@ -204,7 +204,7 @@ async def _offset(target: Cluster, topic: str, partition: int, when: int, replic
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
     leader = _leader(target, topic, partition)
     connection = await target.connection(leader.leader, "scan")
-    version = fetch.version_for(connection)
+    version = fetch.version_for(connection, [target.topics[topic].id])
     wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
     body = fetch.encode_request(
         version,

@@ -53,7 +53,7 @@ class Sender:
 
     def _send(self, connection: Connection, limit: int) -> bool:
         """Send one request with a batch of each outlet that has one ready and fits; return False if there is none."""
-        version = produce.version_for(connection)
+        version = produce.version_for(connection, (outlet.target_id for outlet in self.ready))
         if version < produce.FIRST_WITH_RECORD_BATCHES and any(
             outlet.channel.identity.is_numbered for outlet in self.ready
         ):
@@ -115,7 +115,7 @@ class Sender:
             return
         _, outlets = self._in_flight.popleft()
         by_partition = {result[:2]: result for result in results}
-        by_id = version >= 13
+        by_id = version >= produce.FIRST_WITH_TOPIC_IDS
         for outlet in outlets:
             result = by_partition.get((outlet.target_id if by_id else outlet.topic, outlet.partition))
             if result is not None and result.error == 0 and result.base_offset >= 0:

@@ -39,7 +39,7 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.counters import cpu_seconds, memory_bytes
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.worker.fetchers import Fetchers
 from mirrormaker.worker.handler import load_handler
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
@@ -65,13 +65,11 @@ class Stream:
         self.cursors: dict[TopicPartition, Cursor] = {}
         # Partitions to take as soon as the cursor that has them now has ended.
         self._next: dict[TopicPartition, Take] = {}
-        self._fetchers: dict[int, Fetcher] = {}
+        # Cursors that wait for records which the target holds already.
+        self._skipping: set[Cursor] = set()
         self._senders: dict[tuple[int, int], Sender] = {}
-        self.metadata = StreamMetadata(
-            self.source, self.target, lambda: (topic for topic, _ in self.cursors), self._target_topics
-        )
-        self.metadata.on_source, self.metadata.on_target = self._source_refreshed, self._check_all_topics
-        self._growth = 1.0  # bytes sent for each byte fetched
+        self.metadata = StreamMetadata(self.source, self.target, self._source_refreshed, self._check_topics)
+        self._fetchers = Fetchers(self.source, work, self.buffer, self.metadata.refresh_source)
         self.handler, self._no_handler = None, ""
         try:
             self.handler = load_handler(work.handler, work.handler_object)
@@ -178,15 +176,15 @@ class Stream:
             self._stopping.set()
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
-        for cursor in self.cursors.values():
+        self._skipping = {cursor for cursor in self._skipping if cursor.flowing and cursor.is_skipping}
+        for cursor in self._skipping:
             cursor.check_skipping(_SKIP_WITHIN)
 
     def _close(self) -> None:
         abort = not self.has_lease()
         for task in self._runs:
             task.cancel()
-        for fetcher in self._fetchers.values():
-            fetcher.task.cancel()
+        self._fetchers.close()
         for sender in self._senders.values():
             sender.close(abort=abort)
         self.source.close()
@@ -216,8 +214,10 @@ class Stream:
     def _knows_topics(self, cursor: Cursor) -> bool:
         """Return True if the metadata has all of the cursor's topics, with as many partitions as the driver has seen."""
         wanted = Counter(outlet.topic for outlet in cursor.outlets if cursor.fans_out) | Counter([cursor.topic])
-        known = {name: len(topic.partitions) for name, topic in self.target.topics.items()}
-        return cursor.topic in self.source.topics and all(known.get(t, 0) >= n for t, n in wanted.items())
+        known = self.target.topics
+        return cursor.topic in self.source.topics and all(
+            topic in known and len(known[topic].partitions) >= count for topic, count in wanted.items()
+        )
 
     def _is_up_to_date(self, cursor: Cursor) -> bool:
         """Return False if the driver has seen a topic created again that our metadata shows as it was before."""
@@ -245,12 +245,11 @@ class Stream:
             self._take(take)
 
     async def _learn_topics(self, cursor: Cursor) -> None:
-        """Refresh the metadata of a cursor's topics, and read their limits."""
+        """Refresh the metadata of a cursor's topics, and read their limits. Cursors share the requests."""
+        topics = {outlet.topic for outlet in cursor.outlets}
         try:
-            await self.metadata.refresh_source()
-            await self.metadata.refresh_target()
-            for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
-                await self.metadata.read_limit(topic)
+            await asyncio.gather(self.metadata.refresh_source({cursor.topic}), self.metadata.refresh_target(topics))
+            await self.metadata.read_limits(topics & self.target.topics.keys())
         except OUTAGE as error:
             cursor.note = describe(error)
         if not self._knows_topics(cursor):
@@ -288,35 +287,14 @@ class Stream:
 
     def fetch(self, cursor: Cursor) -> None:
         """Bring a cursor to the fetcher of its leader."""
-        leader = self.source.leader(cursor.topic, cursor.partition)
-        for node, fetcher in self._fetchers.items():
-            if cursor in fetcher.cursors and (leader is None or node != leader.leader):
-                fetcher.leave(cursor)
-                cursor.fetch_round += 1
-                cursor.fetch_from = cursor.expected, cursor.expected_epoch
-        if leader is None:
-            cursor.note = "source: the partition has no leader"
-            asyncio.get_running_loop().call_later(0.5, self._refresh_for, cursor)
-            return
-        if leader.leader not in self._fetchers:
-            self._fetchers[leader.leader] = Fetcher(
-                leader.leader,
-                self.source,
-                self.work,
-                self.buffer,
-                room_to_fetch=self.room_to_fetch,
-                refresh=self.metadata.refresh_source,
-            )
-        self._fetchers[leader.leader].join(cursor)
-
-    def _refresh_for(self, cursor: Cursor) -> None:
-        if cursor.flowing:
-            self._spawn(self.metadata.refresh_source())
+        if cursor.is_skipping:
+            self._skipping.add(cursor)
+        self._fetchers.fetch(cursor)
 
     def check_topics(self, cursor: Cursor) -> None:
         """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one."""
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
-        if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
+        if source and any(cursor.source_id) and any(source.id) and source.id != cursor.source_id:
             raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
         if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
             raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
@@ -335,16 +313,11 @@ class Stream:
 
     def forget(self, cursor: Cursor) -> None:
         """Fetch nothing more for a cursor."""
-        for fetcher in self._fetchers.values():
-            fetcher.leave(cursor)
-
-    def room_to_fetch(self) -> int:
-        """Return how many bytes to fetch: as many as fit into the buffer once they are unpacked."""
-        return max(1, min(self.work.fetch_max_bytes, int(self.buffer.room / self._growth)))
+        self._fetchers.forget(cursor)
 
     def note_growth(self, fetched: int, sent: int) -> None:
         """Note that records take more room than the bytes that were fetched, so that less is fetched next."""
-        self._growth = max(1.0, 0.8 * self._growth + 0.2 * sent / max(1, fetched))
+        self.buffer.note_growth(fetched, sent)
 
     async def run_handler(self, call: Callable[..., T], *args: Any) -> T:
         """Run the message handler in a thread of its own: reports must go on meanwhile, or the driver gives this stream up."""
@@ -352,17 +325,14 @@ class Stream:
 
     # -- after a refresh of the metadata
 
-    def _target_topics(self) -> set[str]:
-        return {outlet.topic for cursor in self.cursors.values() for outlet in cursor.outlets}
-
-    def _source_refreshed(self) -> None:
-        self._check_all_topics()
+    def _source_refreshed(self, topics: set[str]) -> None:
+        self._check_topics(topics)
         for cursor in list(self.cursors.values()):
-            if cursor.flowing:
-                self.fetch(cursor)
+            if cursor.flowing and cursor.topic in topics:
+                self._fetchers.fetch(cursor)
 
-    def _check_all_topics(self) -> None:
-        for cursor in list(self.cursors.values()):
+    def _check_topics(self, topics: set[str]) -> None:
+        for cursor in [cursor for cursor in self.cursors.values() if cursor.topic in topics]:
             try:
                 self.check_topics(cursor)
             except Renumber as reason:

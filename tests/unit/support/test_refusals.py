@@ -10,13 +10,7 @@ import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
 from mirrormaker.wire.protocol import fetch, messages, produce
-from tests.support.answers import (
-    NONE_ABORTED,
-    FetchAnswer,
-    ProduceAnswer,
-    encode_fetch_answer,
-    encode_produce_answer,
-)
+from tests.support.answers import NONE_ABORTED, FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
 from tests.support.refusals import REQUESTS, WHOLE, Exchange, Header, Refusal, Script
 
 CODE = 29

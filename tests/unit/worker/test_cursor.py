@@ -262,6 +262,21 @@ def test_a_target_topic_that_was_created_again_means_new_numbers(play: Play) -> 
     play(scene)
 
 
+def test_a_target_topic_without_an_id_is_written_by_its_name(play: Play) -> None:
+    """The brokers were upgraded, the topic is older than topic ids."""
+
+    async def scene(stage: Stage) -> None:
+        stage.wires[1].versions = {0: (0, 13)}
+        cursor = stage.take()
+        await settle()
+        stage.fetched(cursor, batches(10))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        assert cursor.current.offset == 110
+
+    play(scene)
+
+
 def test_a_target_topic_that_is_gone_does_not_take_the_connection_with_it(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         cursor = stage.take()
@@ -296,6 +311,7 @@ def test_a_target_log_that_cannot_be_read_stops_the_partition_with_a_word(
 def test_an_error_for_a_whole_fetch_is_not_the_end_of_fetching(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     class Source:
         is_open = is_quiet = True
+        bytes_in = 0
 
         def close(self, error: Exception) -> None:
             self.is_open = False

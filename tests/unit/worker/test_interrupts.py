@@ -39,7 +39,8 @@ def test_what_a_handler_works_on_is_not_lost_when_the_source_leader_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Idle:
-        def __init__(self) -> None:
+        def __init__(self, node: int) -> None:
+            self.node = node
             self.cursors: dict[Cursor, None] = {}
 
         def join(self, cursor: Cursor) -> None:
@@ -57,7 +58,7 @@ def test_what_a_handler_works_on_is_not_lost_when_the_source_leader_moves(
 
         stream = stage.stream
         stream.handler = Handler(slow)
-        monkeypatch.setattr(stream, "_fetchers", {1: Idle(), 2: Idle()})
+        monkeypatch.setattr(stream._fetchers, "_by_node", {1: Idle(1), 2: Idle(2)})
         monkeypatch.setattr(stream, "fetch", lambda cursor: Stream.fetch(stream, cursor))
         stream.source.brokers = {1: ("a", 1), 2: ("b", 1)}
         stream.source.topics = {"t": Topic("t", bytes(16), False, {0: Partition(1, 0, 1)})}
@@ -116,6 +117,7 @@ def test_an_error_in_one_partition_of_a_fetch_loses_nothing_of_any(
 
     class Source:
         is_open = is_quiet = True
+        bytes_in = 0
 
         def __init__(self) -> None:
             self.versions = {1: (4, 11)}
@@ -165,54 +167,5 @@ def test_an_error_in_one_partition_of_a_fetch_loses_nothing_of_any(
         assert bad.current.offset == 100
         assert "MemoryError" in str(bad.done.result())
         assert len(good.outlets[0].sent) == 1, "the neighbour's records are lost"
-
-    play(scene)
-
-
-def test_a_new_partition_cuts_an_idle_poll_short_and_nobody_counts_a_retry(
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    polls: list[int] = []
-
-    class Source:
-        """A broker that has nothing new: every fetch request waits."""
-
-        is_open = is_quiet = True
-
-        def __init__(self) -> None:
-            self.versions = {1: (4, 11)}
-            self.answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-
-        def close(self, error: Exception) -> None:
-            self.is_open = False
-            self.answer.set_exception(error)
-
-        def request(self, key: int, version: int, flexible: bool, parts: list[Part]) -> asyncio.Future[memoryview]:
-            request = FetchRequest.decode(b"".join(bytes(part) for part in parts), version=11)
-            polls.append(sum(len(topic.partitions) for topic in request.topics))
-            return self.answer
-
-    async def scene(stage: Stage) -> None:
-        async def connection(node: int, lane: str) -> Source:
-            return Source()
-
-        async def refresh() -> None:
-            raise AssertionError("nothing is wrong with the source")
-
-        stream = stage.stream
-        stream.target.topics = {"t": Topic("t", bytes(16), False, {p: Partition(1, 0, 1) for p in (0, 1)})}
-        stream.source.topics, stream.source.brokers = stream.target.topics, {1: ("a", 1)}
-        monkeypatch.setattr(stream.source, "connection", connection)
-        monkeypatch.setattr(stream.metadata, "refresh_source", refresh)
-        first, second = stage.take(), stage.take(replace(START, partition=1, cuts=(Cut(1, 20, 1000),)))
-        await until(lambda: first.flowing and second.flowing)
-        fetcher = fetcher_of(stream)
-        fetcher.join(first)
-        await until(lambda: polls == [1])
-        fetcher.join(second)
-        await until(lambda: polls == [1, 2])
-        fetcher.task.cancel()
-        assert (first.note, first.counters.retries) == ("", 0)
 
     play(scene)

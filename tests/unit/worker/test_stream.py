@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ import pytest
 from mirrormaker.control.control_messages import Ended, NeedsIdentity, Order, Stopped, Take
 from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
 from mirrormaker.worker import stream as stream_module
+from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_metadata import StreamMetadata
@@ -107,7 +110,7 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
     """With older metadata the stream would ask for new numbers again and again."""
     old, new = b"o" * 16, b"n" * 16
 
-    async def look(metadata: StreamMetadata) -> None:
+    async def look(metadata: StreamMetadata, topics: set[str]) -> None:
         metadata.source.topics = {"orders": Topic("orders", new, False, {0: Partition(1, 0, 1)})}
 
     async def nothing(*_: Any) -> None: ...
@@ -118,7 +121,7 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
 
     monkeypatch.setattr(StreamMetadata, "refresh_source", look)
     monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
-    monkeypatch.setattr(StreamMetadata, "read_limit", nothing)
+    monkeypatch.setattr(StreamMetadata, "read_limits", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:
@@ -132,3 +135,69 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
 
     (end,) = asyncio.run(body())
     assert not isinstance(end.outcome, NeedsIdentity)
+
+
+def test_partitions_that_start_together_share_the_requests_for_their_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"topic-{number}" for number in range(250)]
+    partitions = {number: Partition(1, 0, 1) for number in range(4)}
+    refreshes: list[tuple[str, int]] = []
+    described: list[int] = []
+
+    def refresh_of(side: str) -> Any:
+        async def refresh(cluster: Cluster, topics: set[str]) -> None:
+            refreshes.append((side, len(topics)))
+            await asyncio.sleep(0.01)
+            cluster.topics |= {name: Topic(name, bytes(16), False, partitions) for name in topics}
+
+        return refresh
+
+    async def describe(cluster: Cluster, kind: int, topics: list[str], keys: list[str]) -> list[Any]:
+        described.append(len(topics))
+        setting = SimpleNamespace(name="max.message.bytes", value="1000")
+        return [SimpleNamespace(resource_name=topic, configs=[setting]) for topic in topics]
+
+    async def run(cursor: Cursor) -> None:
+        cursor.done.set_result(None)
+
+    monkeypatch.setattr(stream_metadata, "describe_configs", describe)
+    monkeypatch.setattr(Cursor, "run", run)
+
+    async def body() -> Stream:
+        stream = Stream(work(), 0, 0)
+        stream._report_now = asyncio.Event()
+        for side, cluster in (("source", stream.source), ("target", stream.target)):
+            monkeypatch.setattr(cluster, "refresh", partial(refresh_of(side), cluster))
+        for name in names:
+            for partition in range(4):
+                stream._take(Take(replace(POSITION, topic=name, partition=partition), True, 1))
+        while len(stream._ended) < 1000:
+            await asyncio.sleep(0.01)
+        return stream
+
+    stream = asyncio.run(body())
+    assert sorted(refreshes) == [("source", 250), ("target", 250)]
+    assert sorted(described) == [50, 100, 100]
+    assert stream.metadata.max_message_bytes("topic-7") == 1000
+
+
+def test_a_tick_looks_only_at_partitions_that_wait_for_records_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Cursor] = []
+    monkeypatch.setattr(Cursor, "check_skipping", lambda cursor, _: looked_at.append(cursor))
+
+    async def body() -> None:
+        stream = Stream(work(), 0, 0)
+        monkeypatch.setattr(stream._fetchers, "fetch", lambda cursor: None)
+        cursors = [Cursor(stream, replace(POSITION, partition=number), clean=True) for number in range(100)]
+        cursors[7].outlets[0].skip = cursors[8].outlets[0].skip = 5
+        for cursor in cursors:
+            cursor.flowing = True
+            stream.fetch(cursor)
+        stream._tick()
+        assert set(looked_at) == {cursors[7], cursors[8]}
+        cursors[7].outlets[0].skip = 0
+        cursors[8].flowing = False
+        looked_at.clear()
+        stream._tick()
+        assert not looked_at and not stream._skipping
+
+    asyncio.run(body())

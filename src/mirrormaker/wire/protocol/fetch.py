@@ -1,4 +1,4 @@
-"""The Fetch request and response, for every version from 0 (Kafka 0.8) to 18, without fetch sessions.
+"""The Fetch request and response, for every version from 0 (Kafka 0.8) to 18, with or without a fetch session.
 
 They are decoded here and not by kafka-python so that records stay views into the received bytes, without a copy.
 """
@@ -24,11 +24,23 @@ VERSIONS = (0, 18)
 # From this version on (Kafka 0.10.1) a request limits the size of the whole response, and the broker returns the first
 # batch whole even if it is larger than the limits.
 FIRST_WITH_MAX_BYTES = 3
+# From this version on (Kafka 1.1) a broker can remember the partitions of a request in a session (KIP-227): the next
+# request names changes only, and so does the response.
+FIRST_WITH_SESSIONS = 7
+# From this version on (Kafka 3.1) requests and responses have topic ids in place of names.
+FIRST_WITH_TOPIC_IDS = 13
+NO_SESSION = (0, -1)  # session id and epoch of a request that does not ask for a session
 
 
-def version_for(connection: Connection) -> int:
-    """Return the newest version of Fetch that the broker and this module share."""
-    return min(connection.versions[API_KEY][1], VERSIONS[1])
+def version_for(connection: Connection, topic_ids: Iterable[bytes] = ()) -> int:
+    """Return the newest version of Fetch that the broker and this module share.
+
+    A topic without an id, created before Kafka 2.8, can only be fetched by name: that limits the version.
+    """
+    version = min(connection.versions[API_KEY][1], VERSIONS[1])
+    if version >= FIRST_WITH_TOPIC_IDS and not all(map(any, topic_ids)):
+        return FIRST_WITH_TOPIC_IDS - 1
+    return version
 
 
 # A row for each transaction: producer id and first offset.
@@ -78,8 +90,14 @@ def encode_request(
     min_bytes: int,
     max_bytes: int,
     read_committed: bool,
+    session: tuple[int, int] = NO_SESSION,
+    forgotten: Iterable[tuple[str, bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """Return the body of a request for `topics`: (name, topic id, partitions) each."""
+    """Return the body of a request for `topics`: (name, topic id, partitions) each.
+
+    `session` is the session's id and epoch. The broker removes the partitions in `forgotten` from the session:
+    (name, topic id, partition numbers) each.
+    """
     flexible = is_flexible(version)
     out = bytearray()
     if version < 15:
@@ -89,12 +107,12 @@ def encode_request(
         out += _INT.pack(max_bytes)
     if version >= 4:
         out += struct.pack(">b", read_committed)
-    if version >= 7:
-        out += struct.pack(">ii", 0, -1)  # no fetch session
+    if version >= FIRST_WITH_SESSIONS:
+        out += struct.pack(">ii", *session)
     topics = list(topics)
     out += _count(len(topics), flexible)
     for name, topic_id, partitions in topics:
-        out += topic_id if version >= 13 else _string(name, flexible)
+        out += topic_id if version >= FIRST_WITH_TOPIC_IDS else _string(name, flexible)
         out += _count(len(partitions), flexible)
         for part in partitions:
             if version >= 12:
@@ -109,13 +127,24 @@ def encode_request(
                 out += _PARTITION_0.pack(part.partition, part.offset, part.max_bytes)
         if flexible:
             out += b"\0"
-    if version >= 7:
-        out += _count(0, flexible)  # topics to remove from the fetch session
+    if version >= FIRST_WITH_SESSIONS:
+        forgotten = list(forgotten)
+        out += _count(len(forgotten), flexible)
+        for name, topic_id, numbers in forgotten:
+            out += topic_id if version >= FIRST_WITH_TOPIC_IDS else _string(name, flexible)
+            out += _count(len(numbers), flexible) + struct.pack(f">{len(numbers)}i", *numbers)
+            if flexible:
+                out += b"\0"
     if version >= 11:
         out += _string("", flexible)  # rack
     if flexible:
         out += b"\0"
     return bytes(out)
+
+
+def session_id(version: int, data: memoryview) -> int:
+    """Return the session that the broker has for this request; 0 if it has none."""
+    return Reader(data, is_flexible(version)).take(_HEAD_7)[2] if version >= FIRST_WITH_SESSIONS else 0
 
 
 def decode_response(version: int, data: memoryview, most: int = _MOST_PARTITIONS) -> tuple[int, list[FetchedPartition]]:
@@ -125,13 +154,13 @@ def decode_response(version: int, data: memoryview, most: int = _MOST_PARTITIONS
     """
     reader = Reader(data, is_flexible(version))
     error = 0
-    if version >= 7:
-        _throttle_ms, error, _session = reader.take(_HEAD_7)
+    if version >= FIRST_WITH_SESSIONS:
+        _throttle_ms, error, _session_id = reader.take(_HEAD_7)
     elif version >= 1:
         reader.take(_INT)  # throttle time
     partitions: list[FetchedPartition] = []
     for _ in range(_checked(reader.length(), most)):
-        topic = bytes(reader.slice(16)) if version >= 13 else reader.string() or ""
+        topic = bytes(reader.slice(16)) if version >= FIRST_WITH_TOPIC_IDS else reader.string() or ""
         for _ in range(_checked(reader.length(), most - len(partitions))):
             partitions.append(_decode_partition(reader, topic, version))
         reader.skip_tags()

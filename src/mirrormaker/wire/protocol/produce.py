@@ -6,7 +6,7 @@ They are encoded here and not by kafka-python so that a batch is sent from the b
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrormaker.wire.protocol.codec import Reader, varint
@@ -20,11 +20,19 @@ VERSIONS = (0, 13)
 # From this version on (Kafka 0.11) brokers take record batches. Version 2 takes messages of format 1, versions 0 and 1
 # take messages of format 0.
 FIRST_WITH_RECORD_BATCHES = 3
+# From this version on (Kafka 4.1) requests and responses have topic ids in place of names.
+FIRST_WITH_TOPIC_IDS = 13
 
 
-def version_for(connection: Connection) -> int:
-    """Return the newest version of Produce that the broker and this module share."""
-    return min(connection.versions[API_KEY][1], VERSIONS[1])
+def version_for(connection: Connection, topic_ids: Iterable[bytes] = ()) -> int:
+    """Return the newest version of Produce that the broker and this module share.
+
+    A topic without an id, created before Kafka 2.8, can only be written by name: that limits the version.
+    """
+    version = min(connection.versions[API_KEY][1], VERSIONS[1])
+    if version >= FIRST_WITH_TOPIC_IDS and not all(map(any, topic_ids)):
+        return FIRST_WITH_TOPIC_IDS - 1
+    return version
 
 
 class Appended(NamedTuple):
@@ -54,7 +62,7 @@ def encode_request(
     head += varint(len(topics) + 1) if flexible else _INT.pack(len(topics))
     parts: list[Part] = []
     for name, topic_id, partitions in topics:
-        if version >= 13:
+        if version >= FIRST_WITH_TOPIC_IDS:
             head += topic_id
         else:
             encoded = name.encode()
@@ -77,7 +85,7 @@ def decode_response(version: int, data: memoryview) -> list[Appended]:
     reader = Reader(data, is_flexible(version))
     results = []
     for _ in range(reader.length()):
-        topic = bytes(reader.slice(16)) if version >= 13 else reader.string() or ""
+        topic = bytes(reader.slice(16)) if version >= FIRST_WITH_TOPIC_IDS else reader.string() or ""
         for _ in range(reader.length()):
             if version >= 10 and reader.at + _RESPONSE_10_SHORT.size <= len(data):
                 # Nearly always there are no record errors, no message and no tagged fields: one read is enough then.

@@ -7,10 +7,13 @@ small frames share one read, and a large frame is received straight into a buffe
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import ssl
 import struct
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -74,6 +77,14 @@ class AnswerReader:
     def is_quiet(self) -> bool:
         """Return True if no part of an answer has arrived that is not delivered yet."""
         return self._frame is None and self._held == 0 and not (self._tls and self._tls.pending)
+
+    @property
+    def bytes_arrived(self) -> int:
+        """Return the number of bytes received so far, with those that the kernel holds back until there are enough."""
+        if self._sock is None:
+            return self.bytes_in
+        waiting = fcntl.ioctl(self._sock, termios.FIONREAD, bytes(_INT.size))
+        return self.bytes_in + int.from_bytes(waiting, sys.byteorder)
 
     def _readable(self) -> None:
         for _ in range(_READS_IN_A_ROW):

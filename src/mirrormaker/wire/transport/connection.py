@@ -124,8 +124,8 @@ class Connection:
 
     @property
     def bytes_in(self) -> int:
-        """Return the number of bytes received so far."""
-        return self._answers.bytes_in
+        """Return the number of bytes received so far, also of an answer that has not arrived as a whole."""
+        return self._answers.bytes_arrived
 
     @property
     def can_write(self) -> bool:

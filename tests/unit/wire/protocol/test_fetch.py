@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.protocol.codec import varint
 from mirrormaker.wire.protocol.fetch import FetchedPartition, PartitionToFetch
+from mirrormaker.wire.transport.connection import Connection
 from tests.support.answers import NONE_ABORTED, FetchAnswer, as_uuid, comparable, encode_fetch_answer
 from tests.support.memory import peak
-from tests.support.strategies import fetch_answers, fetch_topics, limits
+from tests.support.strategies import epochs, fetch_answers, fetch_topics, forgotten_topics, int32, limits
 
 Topics = list[tuple[str, bytes, list[PartitionToFetch]]]
 
@@ -26,7 +28,13 @@ VERSIONS = range(fetch.VERSIONS[0], fetch.VERSIONS[1] + 1)
 versions = st.sampled_from(VERSIONS)
 
 
-def kafka_python_request(version: int, topics: Topics, limits: dict[str, Any]) -> bytes:
+def kafka_python_request(
+    version: int,
+    topics: Topics,
+    limits: dict[str, Any],
+    session: tuple[int, int] = (0, -1),
+    forgotten: Sequence[tuple[str, bytes, Sequence[int]]] = (),
+) -> bytes:
     topic, partition = FetchRequest.FetchTopic, FetchRequest.FetchTopic.FetchPartition
     request = FetchRequest(
         replica_id=-1,
@@ -34,8 +42,8 @@ def kafka_python_request(version: int, topics: Topics, limits: dict[str, Any]) -
         min_bytes=limits["min_bytes"],
         max_bytes=limits["max_bytes"],
         isolation_level=int(limits["read_committed"]),
-        session_id=0,
-        session_epoch=-1,
+        session_id=session[0],
+        session_epoch=session[1],
         topics=[
             topic(
                 topic=name,
@@ -54,7 +62,10 @@ def kafka_python_request(version: int, topics: Topics, limits: dict[str, Any]) -
             )
             for name, topic_id, partitions in topics
         ],
-        forgotten_topics_data=[],
+        forgotten_topics_data=[
+            FetchRequest.ForgottenTopic(topic=name, topic_id=as_uuid(topic_id), partitions=list(partitions))
+            for name, topic_id, partitions in forgotten
+        ],
         rack_id="",
     )
     encoded: bytes = request.encode(version=version)
@@ -85,6 +96,43 @@ def test_a_request_is_what_kafka_python_would_send(version: int) -> None:
 @given(versions, fetch_topics, limits)
 def test_any_request_is_what_kafka_python_would_send(version: int, topics: Topics, limits: dict[str, Any]) -> None:
     assert fetch.encode_request(version, topics, **limits) == kafka_python_request(version, topics, limits)
+
+
+@given(versions, fetch_topics, limits, st.tuples(int32, epochs), forgotten_topics)
+def test_any_request_in_a_session_is_what_kafka_python_would_send(
+    version: int,
+    topics: Topics,
+    limits: dict[str, Any],
+    session: tuple[int, int],
+    forgotten: list[tuple[str, bytes, list[int]]],
+) -> None:
+    encoded = fetch.encode_request(version, topics, session=session, forgotten=forgotten, **limits)
+    assert encoded == kafka_python_request(version, topics, limits, session, forgotten)
+
+
+@given(versions, fetch_answers)
+def test_the_session_of_an_answer_is_the_one_that_the_broker_named(version: int, answer: FetchAnswer) -> None:
+    encoded = memoryview(encode_fetch_answer(version, answer))
+    assert fetch.session_id(version, encoded) == (answer.session if version >= 7 else 0)
+
+
+def test_an_answer_that_ends_before_its_session_is_refused() -> None:
+    with pytest.raises(BadFrame):
+        fetch.session_id(7, memoryview(bytes(9)))
+
+
+@pytest.mark.parametrize(("newest", "ids", "version"), [
+    (17, [b"i" * 16], 17),
+    (17, [], 17),
+    (17, [b"i" * 16, bytes(16)], 12),
+    (17, [b""], 12),
+    (11, [bytes(16)], 11),
+    (99, [b"i" * 16], fetch.VERSIONS[1]),
+])  # fmt: skip
+def test_a_topic_without_an_id_is_fetched_by_its_name(newest: int, ids: list[bytes], version: int) -> None:
+    connection = Connection("nowhere", 1, client_id="us")
+    connection.versions = {fetch.API_KEY: (4, newest)}
+    assert fetch.version_for(connection, ids) == version
 
 
 def test_a_request_for_many_partitions_has_a_long_count() -> None:

@@ -12,6 +12,7 @@ from kafka.protocol.producer import ProduceRequest
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import produce
 from mirrormaker.wire.protocol.produce import Appended
+from mirrormaker.wire.transport.connection import Connection
 from tests.support.answers import ProduceAnswer, as_uuid, encode_produce_answer
 from tests.support.batches import Record, write_batch
 from tests.support.strategies import produce_answers, produce_topics
@@ -50,6 +51,13 @@ def test_a_request_is_what_kafka_python_would_send(version: int) -> None:
     batch = write_batch([Record(0, b"k", b"v" * 500)], producer_id=1, producer_epoch=0, base_sequence=0).data
     topics = [("orders", bytes(range(16)), [(0, batch), (200, batch * 40)]), ("zahlungen-äöü", bytes(16), [(1, batch)])]
     assert our_request(version, topics) == kafka_python_request(version, topics)
+
+
+@pytest.mark.parametrize(("newest", "ids", "version"), [(13, [b"i" * 16], 13), (13, [bytes(16)], 12), (9, [b""], 9)])
+def test_a_topic_without_an_id_is_written_by_its_name(newest: int, ids: list[bytes], version: int) -> None:
+    connection = Connection("nowhere", 1, client_id="us")
+    connection.versions = {produce.API_KEY: (0, newest)}
+    assert produce.version_for(connection, ids) == version
 
 
 @given(versions, produce_topics, st.sampled_from([-1, 1]), st.integers(0, (1 << 31) - 1))

@@ -1,0 +1,42 @@
+"""One fetch of a partition's log, outside of the streams."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mirrormaker.errors import BadFrame, BrokerError, raise_for
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol import fetch
+from mirrormaker.wire.protocol.codec import TopicPartition
+
+_MAX_WAIT_MS = 100  # short, because all requested records are in the log already
+
+
+async def fetch_log(
+    cluster: Cluster, key: TopicPartition, offset: int, max_bytes: int, *, read_committed: bool = False
+) -> fetch.FetchedPartition:
+    """Return what a partition's leader has from an offset on; a batch that is larger than `max_bytes` comes whole."""
+    topic, partition = key
+    leader = cluster.leader(topic, partition)
+    if leader is None:
+        raise BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+    connection = await cluster.connection(leader.leader, "scan")
+    version = fetch.version_for(connection)
+    wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=max_bytes)
+    body = fetch.encode_request(
+        version,
+        [(topic, cluster.topics[topic].id, [wanted])],
+        max_wait_ms=_MAX_WAIT_MS,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        read_committed=read_committed,
+    )
+    answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
+    data = await asyncio.wait_for(asyncio.shield(answer), cluster.endpoint.request_timeout)
+    error, parts = fetch.decode_response(version, data)
+    raise_for(error)
+    if not parts:
+        raise BadFrame(f"the broker did not answer for {topic}-{partition}")
+    raise_for(parts[0].error, f"{topic}-{partition} at offset {offset}")
+    return parts[0]
