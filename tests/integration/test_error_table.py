@@ -16,6 +16,7 @@ from tests.support.table_stage import table_stage
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 AT_ONCE = 16  # more than the codes of any row
+ONE_BY_ONE = 4  # codes of a row whose codes have to be tried one after the other, each for some seconds
 # Rows of each kind: a stream's requests and the driver's, before the start and after it, of one topic and of the whole source.
 # The others are as slow; `faults --table` runs all of them.
 IN_SHORT = (
@@ -27,8 +28,6 @@ IN_SHORT = (
     "ListOffsets@source (new topic)",
     "Heartbeat@source",
 )
-# Each of these codes takes seconds of its own, because it concerns the whole source; `faults --table` tries all.
-WHOLE_CODES = 4
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +40,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in IN_SHORT], ids=lambda row: row.name)
 def test_an_error_of_one_topic_stays_with_its_topic(table: Table, row: Row) -> None:
     codes = sample_codes(row)
-    if row.whole:
+    if not row.together:
         # The special codes, and some of the others.
-        codes = (*row.special, *(code for code in codes if code not in row.special))[:WHOLE_CODES]
+        codes = (*row.special, *(code for code in codes if code not in row.special))[:ONE_BY_ONE]
     cells = table.run(row, codes)
     assert [cell.code for cell in cells] == list(codes)
     failed = [str(cell) for cell in cells if not cell.holds]

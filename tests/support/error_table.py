@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mirrormaker.kafka_errors import error_code
-from tests.support.error_rows import Row, forget_members, grow, wait_for_hits
+from mirrormaker.kafka_errors import Scope, error_code
+from tests.support.error_rows import Row, grow, wait_for_hits
 from tests.support.refusals import WHOLE
 from tests.support.table_stage import Stage, now
 from tests.support.waiting import NotInTime, wait_until
@@ -60,7 +60,7 @@ class Table:
 
     def run(self, row: Row, codes: Sequence[int], deadline: float = float("inf")) -> list[Cell]:
         """Return the cells of a row; those that are not begun before the deadline are missing."""
-        at_once = 1 if row.whole else self._at_once
+        at_once = self._at_once if row.together else 1
         cells = []
         for start in range(0, len(codes), at_once):
             if now() < deadline:
@@ -90,7 +90,10 @@ class Table:
         stage.wait_until_flowing(_RECOVERED_WHOLE * stage.slack)
         calm, pool = stage.topics[:CALM], stage.topics[CALM : CALM + len(codes)]
         newcomer = stage.new_names(1) if row.new and not row.whole else []
-        topics = stage.new_names(len(codes)) if row.new else pool
+        topics = stage.new_names(len(codes)) if row.new or row.trigger is grow else pool
+        if row.trigger is grow:
+            stage.create_on_source(topics)
+            stage.wait_until_flowing(_RECOVERED_WHOLE * stage.slack)
         cells = [Cell(row.name, code) for code in codes]
         attempt = _Attempt(stage, row, dict(zip(topics, cells, strict=True)), calm, newcomer)
         try:
@@ -104,8 +107,6 @@ class Table:
         elif row.new or row.trigger is grow:
             # Topics of this kind are used once.
             stage.remove([*topics, *newcomer])
-            if row.trigger is grow:
-                self._needs_new_act = True
         return cells, bool(attempt.common)
 
     def _leave(self, row: Row, codes: Sequence[int]) -> list[Cell]:
@@ -135,6 +136,7 @@ class _Attempt:
         self.common: list[str] = []  # problems that concern more than the refused topics
         assert stage.mirror is not None and stage.status is not None
         self._mirror, self._status = stage.mirror, stage.status
+        self._given_up = stage.undelivered()
 
     def run(self) -> None:
         """Refuse, wait, allow, wait, and compare."""
@@ -215,22 +217,32 @@ class _Attempt:
         pause = max(self._stage.watch.longest_pause(topic, began) for topic in self._calm)
         for cell in self._cells.values():
             cell.calm_pause = pause
-        if pause > _LIMIT * self._stage.slack and not self._row.whole and self._row.trigger is not forget_members:
+        if pause > _LIMIT * self._stage.slack and not self._row.whole:
             self.common.append(f"other topics stood still for {pause:.1f} s")
 
     def _check_records(self) -> None:
         """Compare the numbers of records; a record that was given up is missing."""
-        given_up = self._stage.undelivered()
         for topic in self._stage.topics:
-            source, target = self._stage.watch.ends(topic)
-            surplus = target - source - self._stage.surplus[topic] + given_up[topic]
-            if not surplus or min(source, target) < 0 or self._stage.waiting([topic]):
+            surplus = -self._stage.behind(topic)
+            if not surplus or min(self._stage.watch.ends(topic)) < 0 or self._stage.waiting([topic]):
                 continue
             problem = f"{surplus} records too many" if surplus > 0 else f"{-surplus} records are missing"
             if topic in self._cells:
                 self._cells[topic].problems.append(problem)
             else:
                 self.common.append(f"{topic}: {problem}")
+        self._check_given_up()
+
+    def _check_given_up(self) -> None:
+        """A record may be given up only if the code says that the target will never take it."""
+        new = self._stage.undelivered() - self._given_up
+        for topic, count in new.items():
+            cell = self._cells.get(topic)
+            known = error_code(cell.code) if cell is not None else None
+            if known is not None and known.scope is Scope.RECORD and not known.retriable:
+                continue
+            problem = f"{count} records were given up"
+            (cell.problems if cell is not None else self.common).append(problem)
 
     def _check_names(self, began: float, text: str) -> None:
         """A topic that stands still must be named, in the log or on the status page."""

@@ -11,10 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin import (
-    CreatePartitionsResponse,
-    CreateTopicsResponse,
-)
+from kafka.protocol.admin import CreatePartitionsResponse, CreateTopicsResponse
 from kafka.protocol.consumer import (
     FetchRequest,
     HeartbeatResponse,

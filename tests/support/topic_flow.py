@@ -22,6 +22,7 @@ from tests.support.wire_clients import wire_client
 
 _WRITE_EVERY, _LOOK_EVERY = 0.1, 0.1  # seconds
 _TIMEOUT = 2.0  # seconds for a broker's answer to the watch
+_REFRESH_EVERY = 0.5  # seconds after which the watch has seen new partitions
 _KEEP = 3000  # samples: some minutes
 _PATIENCE_MS = 300_000  # for an acknowledgement: longer than any broker is away
 
@@ -76,6 +77,8 @@ class TopicLoad(threading.Thread):
 
     def _send(self, topic: str, partitions: int) -> None:
         number = self._sent[topic]
+        # The producer may not have seen yet that the topic has grown.
+        partitions = min(partitions, len(self._producer.partitions_for(topic) or (0,)))
         future = self._producer.send(topic, VALUE.pack(number), b"k%02d" % (number % 97), partition=number % partitions)
         future.add_errback(self._failed)
         self._sent[topic] += 1
@@ -143,14 +146,16 @@ class _Side:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._client: Cluster | None = None
+        self._refreshed = 0.0
 
     async def ends(self, topics: frozenset[str]) -> dict[str, int]:
         """Return the end offset of each topic whose leaders answer."""
         try:
             if self._client is None:
                 self._client = wire_client(self._bootstrap, "topic-watch", request_timeout=_TIMEOUT)
-            if topics - self._client.topics.keys():
+            if topics - self._client.topics.keys() or time.monotonic() - self._refreshed > _REFRESH_EVERY:
                 await asyncio.wait_for(self._client.refresh(topics), _TIMEOUT)
+                self._refreshed = time.monotonic()
             known = self._client.topics
             keys = [(topic, partition) for topic in topics if topic in known for partition in known[topic].partitions]
             answers = await asyncio.wait_for(list_offsets(self._client, keys, LATEST), _TIMEOUT)
