@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from mirrormaker.console.compare import compare
@@ -167,6 +167,11 @@ def test_markers_are_dropped_and_aborted_records_too_if_asked(
     )
     assert mirror.wait() == 0, mirror.text
     assert _values(target, topic_name) == [b"%d-%d" % (n, i) for n in (0, 2, 4) for i in range(10)]
+    # A group without offsets does not mirror a second time what the target holds, unless someone sets its offsets.
+    admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+    start = {TopicPartition(topic_name, 0): OffsetAndMetadata(0, "", -1)}
+    admin.alter_group_offsets(topic_name + "-all", start)
+    admin.close()
     again = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name + "-all")
     assert again.wait() == 0, again.text
     assert len(_values(target, topic_name)) == 30 + 60
