@@ -15,6 +15,7 @@ from mirrormaker.embedded import Cluster
 from tests.support.comparing import assert_same, wait_until_equal
 from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
 from tests.support.numbered_records import write
+from tests.support.offset_groups import commit
 from tests.support.reading import end_offsets, read
 from tests.support.waiting import wait_until
 
@@ -167,6 +168,8 @@ def test_markers_are_dropped_and_aborted_records_too_if_asked(
     )
     assert mirror.wait() == 0, mirror.text
     assert _values(target, topic_name) == [b"%d-%d" % (n, i) for n in (0, 2, 4) for i in range(10)]
+    # Without a committed offset, the new group would ask whether records may be mirrored a second time.
+    commit(source, topic_name + "-all", {(topic_name, 0): 0})
     again = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name + "-all")
     assert again.wait() == 0, again.text
     assert len(_values(target, topic_name)) == 30 + 60
