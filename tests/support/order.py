@@ -16,6 +16,7 @@ LONGEST = (
     "tests/integration/test_verify.py",
     "tests/integration/test_mirror.py",
     "tests/compat/test_old_brokers.py",
+    "tests/integration/test_expired_offsets.py",
     "tests/integration/test_records_lane.py",
     "tests/integration/test_tls.py",
     "tests/integration/test_acls.py",

@@ -89,16 +89,16 @@ class Acquisition:
         await self._add_zookeeper_offsets(entries, refused)
         await self._grow_as_before(entries)
         keys = {key for key in self.pending if parts.routing.is_known(key[0])} - refused.keys()
-        # Only partitions of the first start begin where the settings say; they must not wait for others.
-        first = keys & self._from_first_start
-        if first and first != keys:
-            keys = first
-            self._retry_later()
         refused |= self._without_leader(keys, entries)
-        starts = await parts.start_positions.find(keys - refused.keys(), entries, bool(first))
-        refused |= starts.failed
-        continued = self._that_fit(starts.continued, refused)
-        started = self._that_fit(starts.started, refused)
+        continued: list[Position] = []
+        started: list[Position] = []
+        # Only partitions of the first start begin where the settings say. One that is refused does not hold up the others.
+        for first_start in (True, False):
+            group = {key for key in keys - refused.keys() if (key in self._from_first_start) is first_start}
+            starts = await parts.start_positions.find(group, entries, first_start)
+            refused |= starts.failed
+            continued += self._that_fit(starts.continued, refused)
+            started += self._that_fit(starts.started, refused)
         started = await ask_until_answered(lambda: self._commit_new(started, refused), parts.report)
         await self._note_overtaken(continued)
         for clean, positions in ((False, continued), (True, started)):

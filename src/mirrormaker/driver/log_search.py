@@ -240,6 +240,6 @@ def _note(run: Run, times: SearchTimes) -> bool:
     rows = zip(*(run.headers[name].tolist() for name in names), run.bounds, run.bounds[1:], strict=False)
     for first, newest, attributes, start, stop in rows:
         # Compaction has put another time in the place of the first timestamp.
-        oldest = 0 if attributes & DELETE_HORIZON else first
+        oldest = newest if attributes & DELETE_HORIZON else first
         has_passed |= times.note(oldest, newest, stop - start)
     return has_passed

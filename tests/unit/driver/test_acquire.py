@@ -1,0 +1,118 @@
+"""Taking up assigned partitions: one that is refused does not hold up the others, and never starts anew by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.acquire import Acquisition, Parts
+from mirrormaker.driver.owned_partition import NO_IDENTITY
+from mirrormaker.driver.routing import Routing
+from mirrormaker.driver.scheduler import Reactions, Scheduler
+from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.events.event import Event
+from mirrormaker.model.ledger import pack
+from mirrormaker.model.position import Position
+from mirrormaker.settings.clients import source_settings
+from mirrormaker.settings.properties import load
+from mirrormaker.wire.protocol.codec import TopicPartition
+from tests.support.batches import NOW, Record, Written, write_batch
+from tests.support.scripted_logs import ScriptedLogs
+
+# Which of these records were mirrored cannot be told.
+EQUAL = [Record(NOW, None, b"beat")] * 300
+REFUSED, NEW = ("beats", 0), ("orders", 0)
+
+
+def log_of(records: list[Record]) -> list[Written]:
+    return [write_batch(records, producer_id=9, producer_epoch=0, base_sequence=0)] if records else []
+
+
+class Ledger:
+    """The group's committed offsets, and the committer that writes them."""
+
+    def __init__(self) -> None:
+        self.group = "mirror"
+        self.rows: dict[TopicPartition, tuple[int, str]] = {}
+
+    async def committed(self) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, Any]]:
+        return dict(self.rows), {}
+
+    async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:
+        self.rows |= {position.key: (position.offset, pack(position)) for position in positions}
+        return {}
+
+
+class Office:
+    """An acquisition of a group with nothing committed; one topic cannot be told from its target, the other one is new."""
+
+    def __init__(self) -> None:
+        self.source = ScriptedLogs({REFUSED: log_of(EQUAL), NEW: log_of(EQUAL[:20])}, "source")
+        self.target = ScriptedLogs({REFUSED: log_of(EQUAL[:200]), NEW: []}, "target")
+        self.ledger, self.events = Ledger(), list[Event]()
+        self.start()
+
+    def start(self) -> None:
+        """Start a new process."""
+        settings = source_settings(load({"bootstrap.servers": "source:9092", "group.id": "mirror"}, "source"))
+        routing = Routing(self.source, self.target, "target", None, None, False)
+        report, nothing = self.events.append, lambda *_: None
+        reactions: Any = Reactions(lambda: True, nothing, nothing, nothing)
+        self.scheduler = Scheduler(0, 2, ControlServer(), report, reactions, "the log")
+        starts = StartPositions(self.source, self.target, settings, routing, False, report)
+        ledger: Any = self.ledger
+        topics: Any = None
+        parts = Parts(self.source, self.target, ledger, self.scheduler, ledger, routing, starts, topics, None, report)
+        self.acquisition = Acquisition(parts, lambda: True, self._sync_topics)
+
+    async def _sync_topics(self) -> None:
+        raise AssertionError("both clusters have all topics")
+
+    async def acquire(self, *keys: TopicPartition) -> None:
+        """Take up these partitions, as the driver does each time that something has changed."""
+        self.acquisition.retry_refused()
+        self.acquisition.pending = set(keys) - self.scheduler.owned.keys()
+        await self.acquisition.acquire()
+
+    @property
+    def flowing(self) -> set[TopicPartition]:
+        return {key for key, owned in self.scheduler.owned.items() if owned.position.identity != NO_IDENTITY}
+
+
+def test_a_refused_partition_of_the_first_start_does_not_hold_up_later_ones() -> None:
+    async def play() -> None:
+        office = Office()
+        await office.acquire(REFUSED)
+        assert office.scheduler.owned.keys() == {REFUSED} and not office.flowing
+        await office.acquire(REFUSED, NEW)
+        assert office.flowing == {NEW}
+        assert office.ledger.rows.keys() == {NEW}
+
+    asyncio.run(play())
+
+
+def test_a_refused_partition_stays_refused_when_the_group_has_offsets_of_others() -> None:
+    async def play() -> None:
+        office = Office()
+        await office.acquire(REFUSED, NEW)
+        assert office.flowing == {NEW}
+        office.start()
+        await office.acquire(REFUSED, NEW)
+        assert office.flowing == {NEW}
+        assert len([event for event in office.events if "beats-0 stops" in event.text]) == 2
+
+    asyncio.run(play())
+
+
+def test_a_refused_partition_flows_once_somebody_has_committed_an_offset() -> None:
+    async def play() -> None:
+        office = Office()
+        await office.acquire(REFUSED, NEW)
+        office.ledger.rows[REFUSED] = (0, "")
+        await office.acquire(REFUSED, NEW)
+        assert office.flowing == {REFUSED, NEW}
+        assert office.scheduler.owned[REFUSED].position.offset == 0
+
+    asyncio.run(play())
