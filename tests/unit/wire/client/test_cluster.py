@@ -124,7 +124,7 @@ def test_topics_that_one_answer_does_not_name_are_kept_if_the_next_one_does(name
 def test_another_broker_is_asked_for_topics_that_one_broker_no_longer_has() -> None:
     async def test() -> None:
         young, old = ScriptedBroker({}), ScriptedBroker({})
-        async with young.running() as cluster, old.running():
+        async with old.running(), young.running() as cluster:
             brokers = {1: young.port, 2: old.port}
             young.answers[_METADATA] = old.answers[_METADATA] = metadata(brokers, {"orders": 2})
             await cluster.refresh()
@@ -198,7 +198,7 @@ def test_the_port_of_a_controller_is_an_outage_that_says_so() -> None:
 def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one() -> None:
     async def test() -> None:
         broken, sound = ScriptedBroker({}), ScriptedBroker({})
-        async with broken.running() as cluster, sound.running():
+        async with sound.running(), broken.running() as cluster:
             brokers = {1: broken.port, 2: sound.port}
             broken.answers[_METADATA] = sound.answers[_METADATA] = metadata(brokers, {"orders": 1})
             await cluster.refresh()
