@@ -43,6 +43,12 @@ class _PollCutShort(ConnectionLost):
     """The fetcher itself closed the connection, because a new partition joins."""
 
 
+def fetch_again(cursor: Cursor) -> None:
+    """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
+    cursor.fetch_round += 1
+    cursor.fetch_from = cursor.expected, cursor.expected_epoch
+
+
 class Fetcher:
     """Fetches from one source broker. Cursors join and leave while it runs."""
 
@@ -158,6 +164,8 @@ class Fetcher:
                 self._session.restart()
                 if not isinstance(error, _PollCutShort):
                     for cursor in self.cursors:
+                        # An answer may have moved its next fetch, and may not have been delivered.
+                        fetch_again(cursor)
                         cursor.note = f"source: {describe(error)}"
                         cursor.counters.retries += 1
                     await asyncio.sleep(_PAUSE)

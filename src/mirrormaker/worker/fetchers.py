@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.worker.fetcher import Fetcher, fetch_again
 from mirrormaker.worker.stream_task import StreamTask
 
 _LEADERLESS_PAUSE = 0.5  # seconds until the metadata of partitions without a leader are refreshed
@@ -34,8 +34,7 @@ class Fetchers:
         fetcher = self._of.get(cursor)
         if fetcher is not None and (leader is None or fetcher.node != leader.leader):
             self.forget(cursor)
-            cursor.fetch_round += 1
-            cursor.fetch_from = cursor.expected, cursor.expected_epoch
+            fetch_again(cursor)
         if leader is None:
             cursor.note = "source: the partition has no leader"
             self._leaderless[cursor] = None
@@ -70,7 +69,9 @@ class Fetchers:
         while self._leaderless:
             await asyncio.sleep(_LEADERLESS_PAUSE)
             if self._leaderless:
-                await self._refresh({cursor.topic for cursor in self._leaderless})
+                topics = {cursor.topic for cursor in self._leaderless}
+                # A refresh that fails is no reason to stop looking.
+                await asyncio.wait([asyncio.ensure_future(self._refresh(topics))])
 
     def _room_to_fetch(self) -> int:
         polls = sum(bool(fetcher.cursors) for fetcher in self._by_node.values())

@@ -165,9 +165,9 @@ class Stream:
             self._stopping.set()
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
-        self._skipping = {cursor for cursor in self._skipping if cursor.flowing and cursor.is_skipping}
         for cursor in self._skipping:
             cursor.check_skipping(_SKIP_WITHIN)
+        self._skipping = {cursor for cursor in self._skipping if cursor.flowing and cursor.is_skipping}
 
     def _close(self) -> None:
         abort = not self.has_lease()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from mirrormaker.errors import ConnectionLost
+from mirrormaker.wire.protocol import fetch
 from mirrormaker.worker import fetcher as fetcher_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.stream import Stream
@@ -169,6 +170,27 @@ def test_a_new_connection_begins_a_new_session_and_ends_the_old_one() -> None:
         broker.answer(row(0), session=78)
         assert (await broker.asked(4)).session == (78, 1)
         assert not cursor.note
+
+    play_source(scene)
+
+
+def test_an_answer_that_could_not_be_delivered_is_fetched_again(
+    accepted: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cursors' next fetches begin after it already."""
+
+    async def scene(stream: Stream) -> None:
+        broker = SourceBroker(stream, partitions=2)
+        fetcher = broker.fetcher()
+        for partition in range(2):
+            fetcher.join(broker.cursor(partition))
+        await broker.asked(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(fetch, "encode_request", None)
+            broker.answer(row(0, records(100)), row(1), session=SESSION)
+            await until(lambda: bool(broker.refreshed))
+        assert not accepted
+        assert (await broker.asked(2)).offsets == {("t", 0): 100, ("t", 1): 100}
 
     play_source(scene)
 
