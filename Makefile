@@ -1,7 +1,7 @@
 # Each target does all of its own set-up and is quick the second time.
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
