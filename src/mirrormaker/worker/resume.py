@@ -6,7 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
+from mirrormaker.errors import (
+    BadFrame,
+    BrokerError,
+    CorruptBatch,
+    LogReplaced,
+    NumbersBroken,
+    RecordsLost,
+    UnsupportedRequest,
+    raise_for,
+)
 from mirrormaker.kafka_errors import (
     LEADER_NOT_AVAILABLE,
     NOT_ENOUGH_REPLICAS,
@@ -27,7 +36,9 @@ from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
 _SCAN_BYTES = 8 << 20
 _MAX_UNPACKED = 1 << 30  # bytes of the last batch found, once it is unpacked
 _PARALLEL_SCANS = 4  # target partitions that are read at the same time for one source partition
-_HIGH_WATERMARK_POLL = 0.02  # seconds between requests for a high watermark that has not reached the log end
+# Seconds between requests for a high watermark that has not reached the log end; the pause doubles each time.
+_HIGH_WATERMARK_POLL, _LONGEST_POLL = 0.02, 1.0
+_TAIL = 1000  # offsets at the end of a log that is shorter than it was
 _STUCK_AFTER = 2.0  # seconds without enough in-sync replicas until the unconfirmed batch is sent again
 _REPEAT_TIMEOUT_MS = 1000  # how long the broker may hold that request
 
@@ -66,9 +77,13 @@ async def scan_outlets(
         async with slots:
             last = None
             if outlet in unknown:
-                present, last = await read_back(target, outlet.topic, outlet.channel, outlet.repeatable_batch())
-                outlet.unconfirmed = None
-                outlet.skip += present
+                try:
+                    last = await _scan(target, outlet)
+                except NumbersBroken:
+                    # The metadata may be outdated: in another topic of the same name other numbers are no wonder.
+                    await target.refresh([outlet.topic])
+                    outlet.cursor.stream.check_topics(outlet.cursor)
+                    raise
             if last is None and outlet in ahead:
                 last = await read_last(target, outlet.topic, cut_of(outlet))
             outlet.last_skipped = last
@@ -81,27 +96,91 @@ async def scan_outlets(
             task.cancel()
 
 
+async def _scan(target: Cluster, outlet: Outlet) -> RecordDigest | None:
+    """Set what an outlet has to skip from the log after its cut; return the last record of ours there."""
+    present, last = await read_back(
+        target,
+        outlet.topic,
+        outlet.channel,
+        outlet.repeatable_batch(),
+        is_compacted=outlet.is_compacted,
+        is_same_topic=outlet.is_same_topic,
+    )
+    if outlet.contradiction is not None:
+        raise outlet.contradiction
+    if outlet.sequence_refusals > 1 and not present:
+        for batch in await _producer_state(target, outlet.topic, outlet.channel, outlet.channel.offset):
+            outlet.channel.check_not_behind(batch.last_sequence)
+    outlet.unconfirmed = None
+    outlet.skip += present
+    return last
+
+
 async def read_back(
-    target: Cluster, topic: str, channel: Channel, unconfirmed: UnconfirmedBatch | None = None
+    target: Cluster,
+    topic: str,
+    channel: Channel,
+    unconfirmed: UnconfirmedBatch | None = None,
+    *,
+    is_compacted: bool = False,
+    is_same_topic: bool = False,
 ) -> tuple[int, RecordDigest | None]:
-    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last."""
+    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last.
+
+    `is_same_topic`: the topic's id proves that it was not created again since the cut.
+    """
     _leader(target, topic, channel.partition)
     end = await _replicated_end(target, topic, channel.partition, unconfirmed)
-    if end < channel.offset:
-        raise NumbersBroken(
-            f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
-            " records were lost there (an unclean election?)"
-        )
     start = await _offset(target, topic, channel.partition, EARLIEST)
+    if end < channel.offset:
+        await _explain_shorter_log(target, topic, channel, start, end, is_same_topic)
+        channel.offset = end
     log_start_passed = start > channel.offset
-    start = max(start, channel.offset)
+    logged, last = await _own_batches(target, topic, channel, max(start, channel.offset), end)
+    if log_start_passed and not logged:
+        logged = await _producer_state(target, topic, channel, end)
+    present = channel.resume(logged, log_start_passed=log_start_passed, is_compacted=is_compacted)
+    return present, _last_record(last) if last is not None else None
+
+
+async def _explain_shorter_log(
+    target: Cluster, topic: str, channel: Channel, start: int, end: int, is_same_topic: bool
+) -> None:
+    """Raise the reason why a log ends before an offset that it had acknowledged, unless nothing of ours is missing.
+
+    Numbers of ours from before the cut prove that it is still the same log. They are looked for only at its end: where
+    the log was cut off, the last records that it had acknowledged come right before.
+    """
+    logged, _ = await _own_batches(target, topic, channel, max(start, end - _TAIL), end)
+    after = [channel.missing_after(batch.last_sequence) for batch in logged]
+    missing = min((count for count in after if count is not None), default=None)
+    if missing is None and not is_same_topic:
+        raise LogReplaced(topic)
+    if missing == 0:
+        return
+    count = f"at most {channel.offset - end}" if missing is None else str(missing)
+    raise RecordsLost(
+        f"LOST {count} records that the target had acknowledged: its log ends at offset {end}, before {channel.offset}"
+    )
+
+
+async def _own_batches(
+    target: Cluster, topic: str, channel: Channel, start: int, end: int
+) -> tuple[list[LoggedBatch], Batch | None]:
+    """Return the numbers of our batches from one offset to another, and the last of these batches."""
     logged: list[LoggedBatch] = []
     last: Batch | None = None
     while start < end:
-        batches = await _fetch(target, topic, channel.partition, start)
-        for batch in batches:
+        reached = 0
+        for batch in await _fetch(target, topic, channel.partition, start):
+            if batch.base_offset < reached:
+                raise CorruptBatch(
+                    f"the batch at offset {batch.base_offset} comes after one that ends at {reached - 1}"
+                )
+            reached = batch.last_offset + 1
             identity = Identity(batch.producer_id, batch.producer_epoch)
-            if batch.last_offset >= start and identity == channel.identity and not batch.is_control:
+            if reached > start and identity == channel.identity and not batch.is_control:
+                batch.check()
                 logged.append(
                     LoggedBatch(
                         batch.base_offset, batch.last_offset, identity,
@@ -109,14 +188,12 @@ async def read_back(
                     )
                 )  # fmt: skip
                 last = batch
-        if not batches:  # nothing, or only messages of an older format, which a mirror never writes
+        if reached <= start:  # nothing, or only messages of an older format, which a mirror never writes
             raise BrokerError(
                 NOT_LEADER_OR_FOLLOWER, f"the target returned no batch of {topic}-{channel.partition} at offset {start}"
             )
-        start = batches[-1].last_offset + 1
-    if log_start_passed and not logged:
-        logged = await _producer_state(target, topic, channel, end)
-    return channel.resume(logged, log_start_passed=log_start_passed), _last_record(last) if last is not None else None
+        start = reached
+    return logged, last
 
 
 async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | None:
@@ -142,7 +219,8 @@ def _last_record(batch: Batch) -> RecordDigest | None:
 async def _producer_state(target: Cluster, topic: str, channel: Channel, end: int) -> list[LoggedBatch]:
     """Return the last batch that the leader remembers of our producer.
 
-    The log is the better witness; this is used only where retention has deleted all our batches.
+    The log is the better witness. This is used only where retention has deleted all our batches, or where the leader
+    refuses the number that comes next in the log.
     """
     leader = target.leader(topic, channel.partition)
     request = DescribeProducersRequest(
@@ -167,9 +245,10 @@ async def _replicated_end(target: Cluster, topic: str, partition: int, unconfirm
     watermark.
     """
     end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
-    began = time.monotonic()
+    began, pause = time.monotonic(), _HIGH_WATERMARK_POLL
     while await _offset(target, topic, partition, LATEST) < end:
-        await asyncio.sleep(_HIGH_WATERMARK_POLL)
+        await asyncio.sleep(pause)
+        pause = min(_LONGEST_POLL, 2 * pause)
         if unconfirmed is not None and time.monotonic() - began > _STUCK_AFTER:
             await _send_again(target, topic, partition, unconfirmed)
             raise BrokerError(NOT_ENOUGH_REPLICAS, "the end of the target's log is not on enough in-sync replicas yet")
@@ -202,13 +281,13 @@ async def _offset(target: Cluster, topic: str, partition: int, when: int, replic
 
 
 async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
-    leader = _leader(target, topic, partition)
+    leader, topic_id = _leader(target, topic, partition), target.topics[topic].id
     connection = await target.connection(leader.leader, "scan")
     version = fetch.version_for(connection)
     wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
     body = fetch.encode_request(
         version,
-        [(topic, target.topics[topic].id, [wanted])],
+        [(topic, topic_id, [wanted])],
         max_wait_ms=100,
         min_bytes=1,
         max_bytes=_SCAN_BYTES,

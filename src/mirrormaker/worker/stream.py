@@ -28,6 +28,7 @@ from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
     DriverGone,
+    LogReplaced,
     MirrorError,
     Undeliverable,
     describe,
@@ -49,6 +50,9 @@ from mirrormaker.worker.stream_task import StreamTask
 
 # How many seconds a cursor waits at the source's end for records that it expects to skip. A failover is shorter.
 _SKIP_WITHIN = 15.0
+_PROVED_WITHIN = (
+    2.0  # seconds that a cursor waits for an acknowledgement after the requests of a former sender are through
+)
 
 T = TypeVar("T")
 
@@ -99,6 +103,7 @@ class Stream:
         client = await ControlClient.open(task.control, task.secret, task.flow, task.job, self.number, self.attempt)
         self._report_now = asyncio.Event()
         listening = asyncio.create_task(self._follow_orders(client))
+        self._spawn(self.metadata.follow_target())
         try:
             while not self._stopping.is_set():
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -180,6 +185,7 @@ class Stream:
             sender.tick(self.work.target.request_timeout)
         for cursor in self.cursors.values():
             cursor.check_skipping(_SKIP_WITHIN)
+            cursor.check_zombies(_PROVED_WITHIN)
 
     def _close(self) -> None:
         abort = not self.has_lease()
@@ -223,7 +229,7 @@ class Stream:
         """Return False if the driver has seen a topic created again that our metadata shows as it was before."""
         try:
             self.check_topics(cursor)
-        except Renumber:
+        except (LogReplaced, Renumber):
             return False
         return True
 
@@ -245,12 +251,11 @@ class Stream:
             self._take(take)
 
     async def _learn_topics(self, cursor: Cursor) -> None:
-        """Refresh the metadata of a cursor's topics, and read their limits."""
+        """Refresh the metadata of a cursor's topics, and read their settings."""
         try:
             await self.metadata.refresh_source()
             await self.metadata.refresh_target()
-            for topic in {outlet.topic for outlet in cursor.outlets} & self.target.topics.keys():
-                await self.metadata.read_limit(topic)
+            await self.metadata.read_settings(self.target.topics.keys() & {outlet.topic for outlet in cursor.outlets})
         except OUTAGE as error:
             cursor.note = describe(error)
         if not self._knows_topics(cursor):
@@ -314,12 +319,14 @@ class Stream:
             self._spawn(self.metadata.refresh_source())
 
     def check_topics(self, cursor: Cursor) -> None:
-        """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one."""
-        source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
+        """Raise `Renumber` or `LogReplaced` if a topic was deleted and created again: numbers are not meant for the new one."""
+        source = self.source.topics.get(cursor.topic)
         if source and cursor.position.topic_id and any(source.id) and source.id != cursor.source_id:
             raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
-        if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
-            raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
+        for topic, known_id in cursor.target_ids.items():
+            target = self.target.topics.get(topic)
+            if target and any(known_id) and any(target.id) and target.id != known_id:
+                raise LogReplaced(topic)
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """Return the sender to the leader of an outlet's target partition."""
@@ -365,7 +372,7 @@ class Stream:
         for cursor in list(self.cursors.values()):
             try:
                 self.check_topics(cursor)
-            except Renumber as reason:
+            except (LogReplaced, Renumber) as reason:
                 cursor.interrupt(reason)
 
 

@@ -118,7 +118,7 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
 
     monkeypatch.setattr(StreamMetadata, "refresh_source", look)
     monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
-    monkeypatch.setattr(StreamMetadata, "read_limit", nothing)
+    monkeypatch.setattr(StreamMetadata, "read_settings", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:
