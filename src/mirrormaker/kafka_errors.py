@@ -178,6 +178,7 @@ _TABLE = (
 CODES = {row[0]: ErrorCode(*row) for row in _TABLE}
 
 # Codes that the program decides on. A module that compares an answer's code with a number imports the name from here.
+UNKNOWN_SERVER_ERROR = -1
 OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -203,6 +204,7 @@ INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
 NOT_CONTROLLER = 41
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+DUPLICATE_SEQUENCE_NUMBER = 46
 UNKNOWN_PRODUCER_ID = 59
 MEMBER_ID_REQUIRED = 79
 FENCED_INSTANCE_ID = 82
