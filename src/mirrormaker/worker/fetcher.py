@@ -122,7 +122,7 @@ class Fetcher:
         for cursor, fetch_round, fetched, aborted in deliveries:
             try:
                 if cursor.flowing and cursor.fetch_round == fetch_round:
-                    cursor.accept(fetched, aborted, frame)
+                    await cursor.accept(fetched, aborted, frame)
             except Exception as error:
                 # Its next fetch begins after these batches already: it must go back, and the other cursors must not.
                 cursor.interrupt(error)

@@ -75,6 +75,11 @@ class Repack:
             raise AwaitZombies
         return True
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Return the size of the records that wait for the message handler."""
+        return sum(int((work[1].ends - work[1].starts).sum()) for work in self._queue if work[1] is not None)
+
     def pass_over(self, end: int, epoch: int) -> None:
         """Move past offsets up to `end` that have nothing to send."""
         cursor = self.cursor

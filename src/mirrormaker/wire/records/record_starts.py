@@ -9,6 +9,8 @@ There are four ways to follow it, and an estimate of their cost decides which on
 - Go from one record to the next.
 
 A guess counts only if the lengths of all records confirm it.
+
+A batch of very many records is taken piece by piece (`find_next_records`): time and memory for a piece are bounded.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.varints import Data, Ints
 
 _SMALLEST = 7  # bytes of a record without key, value and headers
+
+_STEPS = 64  # records after which the bytes of a piece are compared with their limit
 
 # What each way costs, roughly, in nanoseconds.
 _STEP = 400  # from one record to the next: for each record
@@ -144,8 +148,15 @@ def _find_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
 
 def _find_step_by_step(data: Data, at: int, end: int, count: int) -> Ints:
     """Go from one record to the next."""
+    found, at = _walk(data.data, at, count)
+    if at != end:
+        raise BadVarint("a batch is longer or shorter than its records")
+    return found
+
+
+def _walk(raw: memoryview, at: int, count: int) -> tuple[Ints, int]:
+    """Return where the next records begin, and where the last of them ends."""
     found = np.empty(count, np.int64)
-    raw = data.data
     try:
         for number in range(count):
             found[number] = at
@@ -169,6 +180,31 @@ def _find_step_by_step(data: Data, at: int, end: int, count: int) -> Ints:
             at += size >> 1
     except IndexError as error:
         raise BadVarint("a record is longer than its batch") from error
-    if at != end:
+    return found, at
+
+
+def find_next_records(data: Data, at: int, end: int, left: int, most: int, enough: int) -> tuple[Ints, int]:
+    """Return where the next records of a batch begin, and where the record after them begins.
+
+    The batch has `left` more records, up to `end`. These are `most` of them, or fewer if they have `enough` bytes.
+    """
+    if left * _SMALLEST > end - at:
+        raise BadVarint("a batch is too short for its number of records")
+    most = min(most, left)
+    # Guess that they all have the length of the first one.
+    _, after = _walk(data.data, at, 1)
+    stride = after - at
+    count = min(most, max(1, enough // stride), max(1, (end - at) // stride))
+    guess: Ints = at + np.arange(count) * stride
+    if bool(_have_length(data, guess, np.full(count, stride)).all()):
+        at += count * stride
+        found = [guess]
+    else:
+        start, found = at, []
+        while most > 0 and at - start < enough:
+            part, at = _walk(data.data, at, min(most, _STEPS))
+            found.append(part)
+            most -= len(part)
+    if at > end or (at == end) != (sum(map(len, found)) == left):
         raise BadVarint("a batch is longer or shorter than its records")
-    return found
+    return np.concatenate(found), at
