@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tests.support.batches import CODECS, numbered, write_batch
@@ -35,7 +36,7 @@ from mirrormaker.worker.resume import read_back
 ORDERS, PARTITIONS = "orders", 2
 USER, PASSWORD = "alice", "s3same-0pen-you"
 _GROUP = "mirror"
-_SETTINGS = f"bootstrap.servers=a:1\ngroup.id={_GROUP}\nsession.timeout.ms=10000\nheartbeat.interval.ms=100\n"
+_SETTINGS = f"bootstrap.servers=a:1\ngroup.id={_GROUP}\nsession.timeout.ms=10000\n"
 _JOINED_WITHIN = 30.0  # seconds
 _RECORDS = 5  # in a batch
 
@@ -69,7 +70,8 @@ async def settings(cluster: Cluster) -> None:
 async def group(cluster: Cluster) -> None:
     """Join a group, stay in it, commit, look at it from outside, and leave it."""
     await cluster.refresh()
-    mirror = source_settings(Properties("fuzz", parse(_SETTINGS)))
+    # A heartbeat more often than a user may choose.
+    mirror = replace(source_settings(Properties("fuzz", parse(_SETTINGS))), heartbeat_interval_ms=10)
     member = Membership(cluster, mirror, None, 1, lambda: [(ORDERS, 0)])
     member.subscribe([ORDERS])
     joined = asyncio.Event()
@@ -83,7 +85,7 @@ async def group(cluster: Cluster) -> None:
         await asyncio.wait([keeping, joining], timeout=_JOINED_WITHIN, return_when=asyncio.FIRST_COMPLETED)
         if keeping.done():
             keeping.result()
-        await asyncio.wait([keeping], timeout=0.25)  # a heartbeat or two
+        await asyncio.wait([keeping], timeout=0.03)  # a heartbeat or two
         await member.commit({ORDERS: [(0, 5, 0, "note"), (1, 7, -1, "")]})
         await member.committed()
         await GroupCoordinator(cluster, _GROUP).fetch_offsets({ORDERS: [0, 1]}, stable=False)

@@ -24,7 +24,13 @@ from fuzz.recording import NONCE
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
 _PAUSES = 3  # a conversation that pauses more often only repeats itself
+_CANCELLATIONS = 50
+_MOST_REQUESTS = 1000  # of a conversation
 _LONGEST = 5.0  # seconds of a conversation
+
+
+class EndlessConversation(Exception):
+    """The code under test asks again and again, without a pause."""
 
 
 def cases(recorded: Sequence[Recorded]) -> list[Case]:
@@ -51,27 +57,52 @@ def _attempt(conversation: Conversation, rows: Sequence[Recorded], others: Seque
         # The peer may go on like that: all later answers to this request are the damaged one.
         if lasts and number == chosen:
             answers[row.api_key][-1:] = [damaged] * len(rows)
-    return Attempt(damaged, lambda: asyncio.run(_talk(conversation, answers)))
+    return Attempt(damaged, lambda: asyncio.run(talk(conversation, answers)))
 
 
-async def _talk(conversation: Conversation, answers: dict[int, list[bytes]]) -> None:
-    """Have a conversation. Raise what it raises, and what the tasks that it has started raise."""
+async def talk(conversation: Conversation, answers: dict[int, list[bytes]]) -> None:
+    """Have a conversation with a peer that gives these answers, by API key. Raise what any of its tasks raises."""
     broker = ScriptedBroker({key: partial(_next, left) for key, left in answers.items()})
     loop = asyncio.get_running_loop()
     escaped: list[BaseException] = []
     loop.set_exception_handler(lambda _loop, context: _note(context, escaped))
-    async with serving(broker.talk) as port:
+    async with serving(partial(_patient_talk, broker)) as port:
         # Whatever address an answer names, nothing but the peer is reached.
         loop.getaddrinfo = partial(_only_the_peer, port)  # type: ignore[method-assign]
         cluster = Cluster(Endpoint((("127.0.0.1", port),), security=conversation.security))
-        try:
-            with _few_pauses(), _known_nonce():
-                await asyncio.wait_for(conversation.talk(cluster), _LONGEST)
-        finally:
-            cluster.close()
-            await asyncio.sleep(0)
+        with _few_pauses(), _known_nonce():
+            talking = asyncio.ensure_future(conversation.talk(cluster))
+            await asyncio.wait([talking], timeout=_LONGEST)
+        cluster.close()
+    await _end_all_tasks()
+    if len(broker.heard) >= _MOST_REQUESTS:
+        raise EndlessConversation(f"{_MOST_REQUESTS} requests")
+    if not talking.cancelled():
+        talking.result()
     for error in escaped:
         raise error
+
+
+async def _patient_talk(broker: ScriptedBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer requests, and after very many of them hang up."""
+    if len(broker.heard) >= _MOST_REQUESTS:
+        return
+    talking = asyncio.ensure_future(broker.talk(reader, writer))
+    while not talking.done() and len(broker.heard) < _MOST_REQUESTS:
+        await asyncio.wait([talking], timeout=0.05)
+    talking.cancel()
+
+
+async def _end_all_tasks() -> None:
+    """Cancel all other tasks, again and again: in Python 3.11 wait_for may lose a cancellation."""
+    for _ in range(_CANCELLATIONS):
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if not others:
+            return
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=0.1)
+    raise EndlessConversation(f"{len(others)} tasks go on although they were cancelled")
 
 
 def _next(left: list[bytes], _version: int, _body: bytes) -> bytes:
@@ -80,7 +111,7 @@ def _next(left: list[bytes], _version: int, _body: bytes) -> bytes:
 
 def _note(context: dict[str, Any], escaped: list[BaseException]) -> None:
     error = context.get("exception")
-    if error is not None and not isinstance(error, (Enough, *ALLOWED)):
+    if error is not None and not isinstance(error, (Enough, asyncio.CancelledError, *ALLOWED)):
         escaped.append(error)
 
 
@@ -96,6 +127,8 @@ def _few_pauses() -> Iterator[None]:
 
     async def short(delay: float, result: Any = None) -> Any:
         nonlocal left
+        if delay > _LONGEST:  # until a login is renewed
+            return await whole(delay, result)
         if delay > 0:
             left -= 1
             if left < 0:
