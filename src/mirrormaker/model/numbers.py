@@ -6,7 +6,8 @@ n-th record after a ledger entry the same number. So the broker refuses or recog
 and the target's own log says how far any sender got. Three things would break this, and `Channel` prevents all three:
 
 - A leader that does not know the identity accepts *any* first number. Therefore only one batch is in flight until the
-  leader has acknowledged one, and wherever the records are so old that the leader may forget the identity.
+  leader has acknowledged one. A leader forgets an identity by the timestamps of the last batch that it has of it, so the
+  same holds behind each batch of old records.
 - If a batch fails and a later one was appended, the log has a hole that no later answer shows. Therefore nothing more
   is sent after an error: all answers are awaited, and the target's log is read again.
 - Two different records could get the same number. Therefore acknowledged offsets must grow with the numbers, and the
@@ -51,11 +52,11 @@ class Channel:
         self.sequence = cut.sequence
         # Every record of ours that is not acknowledged yet lies at this target offset or after it.
         self.offset = cut.offset
-        # True once the leader has acknowledged a batch since the log was read.
+        # True once the leader has acknowledged a batch since the log was read, if the last one was not old.
         self.leader_knows_us = False
         # True until the target's log has been read: before that, nothing may be sent.
         self.must_read_log = True
-        self._in_flight: deque[tuple[int, int]] = deque()  # (first number, count)
+        self._in_flight: deque[tuple[int, int, bool]] = deque()  # (first number, count, whether its records are old)
         self._next = cut.sequence
 
     @property
@@ -78,16 +79,18 @@ class Channel:
         many = self.leader_knows_us and not old and self.identity.is_numbered
         return len(self._in_flight) < (limit if many else 1)
 
-    def number(self, count: int) -> int:
+    def number(self, count: int, old: bool = False) -> int:
         """Return the first number of a batch of `count` records, which counts as sent from now on."""
         sequence = self._next
         self._next = (sequence + count) % SEQUENCES
-        self._in_flight.append((sequence, count))
+        self._in_flight.append((sequence, count, old))
+        if old:
+            self.leader_knows_us = False
         return sequence
 
     def acknowledged(self, base_offset: int) -> None:
         """Count the oldest batch in flight as appended at `base_offset`, on all in-sync replicas."""
-        sequence, count = self._in_flight.popleft()
+        sequence, count, old = self._in_flight.popleft()
         if self.must_read_log:
             return  # an earlier batch failed: only the log can tell where this one is
         if base_offset >= 0:
@@ -100,7 +103,7 @@ class Channel:
                 )
             self.offset = base_offset + count
         self.sequence = (sequence + count) % SEQUENCES
-        self.leader_knows_us = True
+        self.leader_knows_us = not old
 
     def failed(self) -> None:
         """Count the oldest batch in flight as refused, or as of unknown outcome."""

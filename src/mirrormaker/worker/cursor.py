@@ -138,11 +138,10 @@ class Cursor:
         """Return the timestamp before which records are so old that a broker may forget which producer wrote them."""
         return time.time() * 1000 - (self.stream.work.identity_expiration_ms - _HOUR_MS)
 
-    def doubt_idle_leaders(self, seconds: float) -> None:
-        """Expect that the leader of a target partition that was idle for so long has forgotten our identity."""
-        before = time.monotonic() - seconds
+    def doubt_leaders(self, cutoff_ms: float) -> None:
+        """Expect that leaders have forgotten our identity where the last records are older than the timestamp."""
         for outlet in self.outlets:
-            if outlet.last_ack < before and not outlet.sent:
+            if outlet.last_timestamp < cutoff_ms and not outlet.sent:
                 outlet.channel.leader_knows_us = False
 
     def check_skipping(self, patience: float) -> None:

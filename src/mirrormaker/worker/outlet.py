@@ -87,7 +87,7 @@ class Outlet:
     """The hot path from a cursor to a sender. Answers come back in the order of the batches, over one connection."""
 
     __slots__ = (
-        "channel", "cursor", "last_ack", "last_skipped", "max_bytes", "partition", "place", "ready", "sender", "sent",
+        "channel", "cursor", "last_skipped", "last_timestamp", "max_bytes", "partition", "place", "ready", "sender", "sent",
         "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
     )  # fmt: skip
 
@@ -107,7 +107,8 @@ class Outlet:
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.
         self.sequence_refusals = 0
-        self.last_ack = time.monotonic()
+        # A leader counts our age from here: the newest timestamp in the last batch that it has acknowledged.
+        self.last_timestamp = 0.0
         self.max_bytes = 1 << 62  # of a batch
 
     def __repr__(self) -> str:
@@ -152,7 +153,7 @@ class Outlet:
         self.sent.append(entry)
         entry.unit.begun = True
         identity = channel.identity
-        entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count))
+        entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count, entry.old))
         return entry
 
     def acknowledged(self, base_offset: int) -> None:
@@ -164,7 +165,8 @@ class Outlet:
         except NumbersBroken as error:
             cursor.interrupt(cursor.stop_error(entry.first, str(error), final=True))
         if not channel.must_read_log:
-            self.last_ack, self.unconfirmed = time.monotonic(), None
+            self.last_timestamp = min(time.time() * 1000, entry.batch.max_timestamp)
+            self.unconfirmed = None
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()

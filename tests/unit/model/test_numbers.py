@@ -72,8 +72,21 @@ def test_old_records_go_alone_even_when_the_identity_is_known() -> None:
     """The broker may forget us between two of them: it goes by the records' timestamps."""
     sender = known()
     assert sender.may_send(old=True)
-    sender.number(1)
+    sender.number(1, old=True)
     assert not sender.may_send(old=True)
+
+
+def test_behind_old_records_even_young_ones_go_alone_until_one_of_them_is_acknowledged() -> None:
+    """The broker forgets us by the timestamps of the last batch that it has: a hole could follow an old one."""
+    sender = known()
+    sender.number(1, old=True)
+    assert not sender.may_send(old=False), "the old one may be refused, and this one taken from an unknown producer"
+    sender.acknowledged(10)
+    assert sender.may_send(old=False)
+    sender.number(1)
+    assert not sender.may_send(old=False), "the broker may have forgotten us behind the old one"
+    sender.acknowledged(11)
+    sender.number(1)
     assert sender.may_send(old=False)
 
 
