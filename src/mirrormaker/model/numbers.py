@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mirrormaker.errors import NumbersBroken
+from mirrormaker.errors import NumbersBroken, RecordsLost
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.wire.records.batch import SEQUENCES
 
@@ -65,6 +65,15 @@ class Channel:
         return len(self._in_flight)
 
     @property
+    def next(self) -> int:
+        """Return the number that the next batch gets."""
+        return self._next
+
+    def has_passed(self, number: int) -> bool:
+        """Return True if a number was acknowledged."""
+        return 0 < (self.sequence - number) % SEQUENCES < SEQUENCES // 2
+
+    @property
     def cut(self) -> Cut:
         """Return the cut right after the last acknowledged record."""
         return Cut(self.partition, self.sequence, self.offset, self.topic)
@@ -105,6 +114,19 @@ class Channel:
         self.sequence = (sequence + count) % SEQUENCES
         self.leader_knows_us = not old
 
+    def missing_after(self, last: int) -> int | None:
+        """Return how many acknowledged records come after a number of ours; None if it was not acknowledged yet."""
+        missing = (self.sequence - 1 - last) % SEQUENCES
+        return missing if missing < SEQUENCES // 2 else None
+
+    def check_not_behind(self, last: int) -> None:
+        """Raise RecordsLost if the target's last number of ours comes before records that it had acknowledged."""
+        if missing := self.missing_after(last):
+            raise RecordsLost(
+                f"LOST {missing} records that the target had acknowledged: its last sequence number of producer id"
+                f" {self.identity.producer_id} is {last}, and {self.sequence} comes next"
+            )
+
     def failed(self) -> None:
         """Count the oldest batch in flight as refused, or as of unknown outcome."""
         if self._in_flight:
@@ -121,11 +143,13 @@ class Channel:
         self._in_flight.clear()
         self.stop_until_log_read()
 
-    def resume(self, log: Iterable[LoggedBatch], *, log_start_passed: bool = False) -> int:
+    def resume(self, log: Iterable[LoggedBatch], *, log_start_passed: bool = False, is_compacted: bool = False) -> int:
         """Take in the target's log from `offset` to its end; return how many records after the cut it holds already.
 
-        `log_start_passed`: the log start offset lies after `offset`, so retention may have deleted records of ours.
-        The first number that is left then proves that all before it were there.
+        A number that is left proves that all before it were there, because the broker takes numbers only in order.
+        So numbers may be missing where records were deleted. `log_start_passed`: the log start offset lies after
+        `offset`, so retention may have deleted the first ones. `is_compacted`: any batch but the last may be missing,
+        and it left its offsets unused.
         """
         assert not self._in_flight, "answers are still awaited"
         sequence = self.sequence
@@ -133,7 +157,9 @@ class Channel:
         for batch in log:
             if batch.identity != self.identity:
                 continue
-            if batch.base_sequence != sequence and not log_start_passed:
+            missing = (batch.base_sequence - sequence) % SEQUENCES
+            explained = log_start_passed or (is_compacted and missing <= batch.base_offset - offset)
+            if missing and not explained:
                 raise NumbersBroken(
                     f"the target holds sequence number {batch.base_sequence} of producer id {self.identity.producer_id}"
                     f" at offset {batch.base_offset} where {sequence} comes next"
@@ -141,11 +167,8 @@ class Channel:
             log_start_passed = False
             sequence = (batch.last_sequence + 1) % SEQUENCES
             offset = batch.last_offset + 1
+        self.check_not_behind((sequence - 1) % SEQUENCES)
         present = (sequence - self.sequence) % SEQUENCES
-        if present >= SEQUENCES // 2:
-            raise NumbersBroken(
-                f"the target's log ends before sequence number {sequence}, but all before {self.sequence} was acknowledged"
-            )
         self.offset = offset
         self.sequence = self._next = sequence
         self.must_read_log = False

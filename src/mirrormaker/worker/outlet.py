@@ -27,7 +27,7 @@ from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.batch import SEQUENCES, Batch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.interrupts import Renumber, RestartAt, SplitBatch
+from mirrormaker.worker.interrupts import LookAgain, Renumber, RestartAt, SplitBatch
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
@@ -87,8 +87,8 @@ class Outlet:
     """The hot path from a cursor to a sender. Answers come back in the order of the batches, over one connection."""
 
     __slots__ = (
-        "channel", "cursor", "last_skipped", "last_timestamp", "max_bytes", "partition", "place", "ready", "sender", "sent",
-        "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
+        "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
+        "ready", "sender", "sent", "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
@@ -109,10 +109,27 @@ class Outlet:
         self.sequence_refusals = 0
         # A leader counts our age from here: the newest timestamp in the last batch that it has acknowledged.
         self.last_timestamp = 0.0
-        self.max_bytes = 1 << 62  # of a batch
+        # The target acknowledged a batch at an offset before its predecessors: that offset, and the error.
+        self.contradicted_at = 0
+        self.contradiction: NumbersBroken | None = None
 
     def __repr__(self) -> str:
         return f"{self.cursor} -> {self.topic}-{self.partition}"
+
+    @property
+    def max_bytes(self) -> int:
+        """Return the size of the largest batch to send."""
+        return self.cursor.stream.metadata.max_batch_bytes(self.topic)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Return True if the target topic is known to be compacted."""
+        return self.cursor.stream.metadata.is_compacted(self.topic)
+
+    @property
+    def is_same_topic(self) -> bool:
+        """Return True if the target topic is known by its id: `check_topics` has compared it."""
+        return any(self.cursor.target_ids.get(self.topic, b""))
 
     def repeatable_batch(self) -> UnconfirmedBatch | None:
         """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""
@@ -163,7 +180,8 @@ class Outlet:
         try:
             channel.acknowledged(base_offset)
         except NumbersBroken as error:
-            cursor.interrupt(cursor.stop_error(entry.first, str(error), final=True))
+            self.contradicted_at, self.contradiction = base_offset, error
+            cursor.interrupt(LookAgain(str(error)))
         if not channel.must_read_log:
             self.last_timestamp = min(time.time() * 1000, entry.batch.max_timestamp)
             self.unconfirmed = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -67,12 +66,12 @@ class Repack:
     def is_old(self, batch: Batch) -> bool:
         """Return True if a broker may forget which producer wrote the batch.
 
-        Raise AwaitZombies if its first record is that old, and a former sender's requests may still arrive: one of them
-        may hold old records of this batch alone, and they would be appended twice.
+        Raise AwaitZombies if its first record is that old, and a former sender's requests may have arrived since the log
+        was read: one of them may hold old records of this batch alone, and they would be appended twice.
         """
         is_old = bool(batch.max_timestamp < self._expiry_cutoff_ms)
         begins_old = is_old or batch.first_timestamp < self._expiry_cutoff_ms
-        if begins_old and time.monotonic() < self.cursor.zombies_until:
+        if begins_old and self.cursor.zombies_until:
             raise AwaitZombies
         return is_old
 
@@ -216,6 +215,8 @@ class Repack:
                     await self._handle(handler_round, records, end, epoch, codec, size)
             except DataError as error:
                 cursor.interrupt(cursor.stop_error(end, str(error)))
+            except asyncio.CancelledError:  # a handler may raise it, or the whole stream ends
+                cursor.interrupt(cursor.stop_error(end, "its message handler raised CancelledError"))
             except Exception as error:  # whatever a handler raises must be reported
                 cursor.interrupt(error)
             finally:

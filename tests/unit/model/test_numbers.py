@@ -223,6 +223,32 @@ def test_a_compacted_target_is_counted_by_its_numbers() -> None:
     assert new.resume([shown(5, 20, 10)._replace(records=1)]) == 10
 
 
+def test_on_a_compacted_target_batches_may_be_missing() -> None:
+    """The broker took the numbers in order: a later one proves those before it."""
+    new = Channel(US, Cut(0, 20, 5))
+    assert new.resume([shown(8, 23, 2), shown(90, 25, 1), shown(95, 28, 2)], is_compacted=True) == 10
+    assert new.cut == Cut(0, 30, 97)
+
+
+def test_on_a_compacted_target_numbers_may_jump_across_the_largest_one() -> None:
+    new = Channel(US, Cut(0, SEQUENCES - 3, 5))
+    assert new.resume([shown(9, 1, 2)], is_compacted=True) == 6
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [shown(7, 23, 3)],  # three numbers are missing, and there is only room for two records
+        [shown(5, 20, 3), shown(100, 20, 3)],  # one is there twice
+        [shown(100, 19, 3)],  # from before the cut
+    ],
+)
+def test_on_a_compacted_target_numbers_still_have_to_grow_and_have_room(log: list[LoggedBatch]) -> None:
+    new = Channel(US, Cut(0, 20, 5))
+    with pytest.raises(NumbersBroken, match=r"producer id 7 at offset \d+ where \d+ comes next"):
+        new.resume(log, is_compacted=True)
+
+
 def test_counting_goes_on_across_the_largest_number() -> None:
     new = Channel(US, Cut(0, SEQUENCES - 3, 5))
     assert new.resume([shown(5, SEQUENCES - 3, 2), shown(7, SEQUENCES - 1, 5)]) == 7

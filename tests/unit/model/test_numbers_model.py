@@ -11,6 +11,8 @@ In a third of the histories some records are old: the leader may forget the iden
 that it has of it is an old one. There a sender that is replaced sends nothing more (its lease has run out), and a batch
 that begins with an old record waits until the requests of former senders are appended or dropped.
 
+In another third the target is compacted: batches vanish from the log, but never the last one of a producer.
+
 The senders are `Channel`s, the same class that runs in a stream.
 """
 
@@ -37,7 +39,7 @@ STEPS = 200
 
 EVERYTHING = (
     "repeat", "out of order", "unknown again", "wrap", "truncated", "in the middle", "zombie", "from the dead",
-    "found in the log", "forgotten under way", "young behind old",
+    "found in the log", "forgotten under way", "young behind old", "compacted",
 )  # fmt: skip
 
 
@@ -77,6 +79,8 @@ class Log:
         self.batches: list[Kept] = []
         self.replicated = 0  # the high watermark: what lies before it survives any change of leader
         self._last: list[Kept] = []  # of ours; empty: the leader does not know us
+        self.is_compacted = False
+        self._compacted: set[int] = set()  # base offsets of batches that can no longer be read
         self.seen: Counter[str] = Counter()  # how often what happened
 
     @property
@@ -106,6 +110,17 @@ class Log:
         self.batches.append(batch)
         self._last = [*self._last, batch][-REMEMBERED:]
         return 0, batch
+
+    @property
+    def visible(self) -> list[Kept]:
+        return [batch for batch in self.batches if batch.base_offset not in self._compacted]
+
+    def compact(self, base_offset: int) -> None:
+        """Remove a batch that is replicated, unless it is the last one of ours that is."""
+        ours = [batch.base_offset for batch in self.batches if batch.identity == OURS and batch.end <= self.replicated]
+        if self.is_compacted and base_offset < self.replicated and base_offset not in ours[-1:]:
+            self._compacted.add(base_offset)
+            self.seen["compacted"] += 1
 
     def append_foreign(self, count: int) -> None:
         self.batches.append(Kept(self.end, THEIRS, 0, (-1,) * count))
@@ -174,8 +189,8 @@ class Sender:
         self.haunted = True
 
     def resume(self, log: Log, end: int) -> None:
-        shown = [b.seen() for b in log.batches if self.channel.offset < b.end <= end]
-        self.source += self.channel.resume(shown)
+        shown = [b.seen() for b in log.visible if self.channel.offset < b.end <= end]
+        self.source += self.channel.resume(shown, is_compacted=log.is_compacted)
         self.next = self.source
 
 
@@ -215,6 +230,7 @@ class World:
             self.old = {record for record in range(self.count) if record // run % 2 == 0}
         start = self.random.choice([0, 0, SEQUENCES - self.random.randint(1, 30)])
         self.log = Log()
+        self.log.is_compacted = self.random.random() < 0.33
         for _ in range(self.random.randint(0, 2)):
             self.log.append_foreign(3)
             if self.random.random() < 0.5:
@@ -343,10 +359,14 @@ class World:
     def forget_old(self) -> None:
         self.log.forget_old()
 
+    def compact(self) -> None:
+        if self.log.batches:
+            self.log.compact(self.random.choice(self.log.batches).base_offset)
+
     LIKELY = (
         (replace, 3), (crash, 2), (lose_connection, 2), (send, 30), (deliver, 25), (deliver_but_time_out, 1),
         (refuse, 2), (drop_wire, 1), (answer, 25), (replicate, 12), (change_leader, 2), (resume, 15), (commit, 6),
-        (foreign, 1), (forget, 4), (forget_old, 5),
+        (foreign, 1), (forget, 4), (forget_old, 5), (compact, 8),
     )  # fmt: skip
 
     # -- the course of a history
@@ -451,7 +471,7 @@ class TrustsAnOldBatch(Channel):
 class NeverLooks(Channel):
     """Goes on from the ledger's numbers, without asking the log."""
 
-    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False, is_compacted: bool = False) -> int:
         return super().resume([])
 
 
@@ -461,7 +481,7 @@ class CountsOnly(Channel):
     def may_send(self, old: bool, limit: int = 5) -> bool:
         return not self.must_read_log and self.in_flight < limit
 
-    def resume(self, log: object, *, log_start_passed: bool = False) -> int:
+    def resume(self, log: object, *, log_start_passed: bool = False, is_compacted: bool = False) -> int:
         ours = [seen for seen in log if seen.identity == self.identity]  # type: ignore[attr-defined]
         if not ours:
             return super().resume([])
@@ -488,6 +508,17 @@ def test_a_batch_that_begins_with_an_old_record_comes_twice_if_it_does_not_wait_
     log.forget_old()
     log.append(successor.connection.requests.popleft())
     assert log.records == [0, 1, 0, 1, 2, 3]
+
+
+class WantsEveryNumber(Channel):
+    """Does not know that compaction removes batches."""
+
+    def resume(self, log: object, *, log_start_passed: bool = False, is_compacted: bool = False) -> int:
+        return super().resume(log, log_start_passed=log_start_passed)  # type: ignore[arg-type]
+
+
+def test_a_compacted_target_stops_a_sender_that_wants_to_see_every_number() -> None:
+    assert any("where" in wrong and "comes next" in wrong for wrong in wrongs(channel=WantsEveryNumber))
 
 
 def test_and_counting_instead_of_reading_hides_that_hole() -> None:
