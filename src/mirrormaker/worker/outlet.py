@@ -12,12 +12,15 @@ from crc32c import crc32c
 
 from mirrormaker.errors import BrokerError, NumbersBroken, describe
 from mirrormaker.kafka_errors import (
+    CODES,
+    DUPLICATE_SEQUENCE_NUMBER,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_PRODUCER_ID,
+    UNKNOWN_SERVER_ERROR,
     Scope,
 )
 from mirrormaker.model.numbers import Channel
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _REFUSALS_WHEN_FORGOTTEN = 3
 # The batch was appended, but not on enough in-sync replicas in time.
 _UNCONFIRMED = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+# Another sender may have been there before, or the broker does not say what is wrong.
+_TOLD_BY_THE_LOG = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_SERVER_ERROR})
 
 
 class Entry:
@@ -88,7 +93,7 @@ class Outlet:
 
     __slots__ = (
         "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
-        "ready", "sender", "sent", "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
+        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "target_id", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
@@ -107,6 +112,8 @@ class Outlet:
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.
         self.sequence_refusals = 0
+        # The first source offset of the last batch that was refused because of a record in it.
+        self.suspect = -1
         # A leader counts our age from here: the newest timestamp in the last batch that it has acknowledged.
         self.last_timestamp = 0.0
         # The target acknowledged a batch at an offset before its predecessors: that offset, and the error.
@@ -208,21 +215,36 @@ class Outlet:
             cursor.interrupt(cursor.stop_error(entry.first, reason))
         elif _refuses_topic(error):
             cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
-        elif not _refuses_record(error):
+        elif _refuses_record(error) and not self._arrived_damaged(error, entry):
+            self._find_bad_record(error, entry)
+        elif _may_pass(error):
             cursor.interrupt(error)
-        elif entry.unit.single:
+        else:
+            cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses a batch: {describe(error)}"))
+        if not self.sent:
+            cursor.drained.set()
+
+    def _arrived_damaged(self, error: Exception, entry: Entry) -> bool:
+        """Return True if a batch may have been damaged on its way: an error that may pass, for the first time."""
+        is_first_time = self.suspect != entry.first
+        self.suspect = entry.first
+        return is_first_time and _may_pass(error)
+
+    def _find_bad_record(self, error: Exception, entry: Entry) -> None:
+        """Send a refused batch again in halves, until the record that is to blame is alone."""
+        cursor = self.cursor
+        if entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
             undeliverable = cursor.undeliverable_error(entry.first, cause, entry.unit)
             undeliverable.place = self.place
             cursor.interrupt(undeliverable)
+            return
+        is_too_large = isinstance(error, BrokerError) and error.code == MESSAGE_TOO_LARGE
+        if is_too_large and entry.count > 1:
+            cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
         else:
-            if code == MESSAGE_TOO_LARGE and entry.count > 1:
-                cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
-            else:
-                cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
-            cursor.interrupt(SplitBatch(describe(error)))
-        if not self.sent:
-            cursor.drained.set()
+            cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
+        cursor.interrupt(SplitBatch(describe(error)))
 
     def abandoned(self, error: Exception) -> None:
         """Interrupt the cursor, because the connection was lost: no answer to the batches in flight will come."""
@@ -249,6 +271,13 @@ class Outlet:
 def _refuses_topic(error: Exception) -> bool:
     """Return True if the broker will refuse every batch for the topic. `kafka_errors` says how far each code reaches."""
     return isinstance(error, BrokerError) and error.scope >= Scope.TOPIC and not error.retriable
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return True if the broker may take the batch later, or if the log tells more: then it is read, and sent again."""
+    if not isinstance(error, BrokerError) or error.retriable:
+        return True
+    return error.code in _TOLD_BY_THE_LOG or error.code not in CODES
 
 
 def _refuses_record(error: Exception) -> bool:
