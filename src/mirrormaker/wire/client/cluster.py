@@ -24,7 +24,7 @@ from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authent
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import fetch, old_brokers, produce
 from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
-from mirrormaker.wire.transport.connection import Connection, Lease
+from mirrormaker.wire.transport.connection import Connection, Lease, read_answer
 from mirrormaker.wire.transport.host_port import join_host_port
 
 _NO_TOPIC_ID = bytes(16)
@@ -73,6 +73,35 @@ class Topic:
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Description:
+    """What a broker tells of its cluster: the cluster's id, controller and brokers, and the topics that can be used."""
+
+    error: int
+    id: str
+    controller: int
+    brokers: dict[int, tuple[str, int]]
+    topics: dict[str, Topic]
+
+
+class _Reader:
+    """Reads descriptions. One of the same bytes as the last one is not read again: thousands of partitions take a while."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, bytes, _Description] | None = None
+
+    def __call__(self, request: ApiMessage, data: memoryview, version: int) -> _Description:
+        raw = bytes(data)
+        if self._last is None or self._last[:2] != (version, raw):
+            answer = read_answer(request, data, version)
+            brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+            described = _Description(
+                answer.error_code or 0, answer.cluster_id or "", answer.controller_id, brokers, _topics(answer)
+            )
+            self._last = version, raw, described
+        return self._last[2]
+
+
 class Cluster:
     """A cluster's metadata as last read by `refresh`, and its connections.
 
@@ -99,6 +128,7 @@ class Cluster:
         self._old: dict[tuple[str, int], old_brokers.ApiVersions] = {}
         # The tasks that renew the logins of connections.
         self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}
+        self._read_all = _Reader()
 
     # -- connections
 
@@ -264,34 +294,32 @@ class Cluster:
         asks_all = names is None or (not create and await self._creates_named_topics())
         connection = await self._any()
         answer = await self._describe(connection, None if asks_all else names, create)
-        found = _topics(answer)
-        if self._is_anything_gone(found, names):
+        if self._is_anything_gone(answer.topics, names):
             await asyncio.sleep(_SECOND_LOOK)
             another = await self._any(but=(connection.host, connection.port))
             answer = await self._describe(another, None if asks_all else names, create)
-            found = _topics(answer)
-        self.id = answer.cluster_id or ""
-        self.controller = answer.controller_id
-        self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        found = answer.topics
+        self.id, self.controller, self.brokers = answer.id, answer.controller, dict(answer.brokers)
         if names is None:
-            self.topics = found
+            self.topics = dict(found)
         else:
             for name in names:
                 self.topics.pop(name, None)
             self.topics.update({name: found[name] for name in names if name in found})
 
-    async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> Any:
+    async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> _Description:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
-            answer = await connection.ask(request, self.endpoint.request_timeout)
+            read = self._read_all if names is None else _Reader()
+            answer: _Description = await connection.ask(request, self.endpoint.request_timeout, read=read)
         except HungUp as error:
             # A broker that requires a login hangs up on the first request without one.
             if self.brokers or self.endpoint.security.sasl:
                 raise
             hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
             raise ConnectionLost(f"{error}; {hint}") from error
-        raise_for(answer.error_code, "reading the metadata of the cluster")
+        raise_for(answer.error, "reading the metadata of the cluster")
         if not answer.brokers:
             lost = ConnectionLost(f"{connection} knows no brokers of its cluster yet")
             # The next request goes to another broker.

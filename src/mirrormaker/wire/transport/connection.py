@@ -24,11 +24,14 @@ from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, Exp
 from mirrormaker.wire.transport.host_port import join_host_port
 from mirrormaker.wire.transport.tls import TlsLayer
 
-__all__ = ["Answered", "Connection", "Lease", "Part"]
+__all__ = ["Answered", "Connection", "Lease", "Part", "read_answer"]
 
 Part = bytes | bytearray | memoryview
 # Returns True while the connection may send. It is called before each write.
 Lease = Callable[[], bool]
+
+# Makes an answer of its request, its bytes and the version of both.
+ReadAnswer = Callable[[ApiMessage, memoryview, int], Any]
 
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhi")  # size, API key, API version, correlation id
@@ -36,6 +39,13 @@ _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _API_VERSIONS = 18
 _LONGEST_TOKEN = 1 << 20  # bytes of a SASL token without a header
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
+
+
+def read_answer(request: ApiMessage, data: memoryview, version: int) -> Any:
+    """Decode an answer; raise BadFrame if it does not fit the request."""
+    answer = decode_response(type(request), data, version)
+    check_answer(request, answer)
+    return answer
 
 
 class Connection:
@@ -242,10 +252,13 @@ class Connection:
 
         return future, answered
 
-    async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
-        """Send one of kafka-python's requests, by default in the newest version that both sides know.
+    async def ask(
+        self, request: ApiMessage, timeout: float, version: int | None = None, read: ReadAnswer = read_answer
+    ) -> Any:
+        """Send one of kafka-python's requests, by default in the newest version that both sides know; return the answer.
 
-        An answer that cannot be decoded, or that does not fit the request, is BadFrame and ends the connection.
+        `read` makes the answer of its bytes. An answer that cannot be decoded, or that does not fit the request, is BadFrame and
+        ends the connection.
         """
         version = self.best_version(type(request)) if version is None else version
         body = request.encode(version=version)
@@ -257,9 +270,7 @@ class Connection:
             self.close(late)
             raise late from error
         try:
-            decoded = decode_response(type(request), data, version)
-            check_answer(request, decoded)
-            return decoded
+            return read(request, data, version)
         except BadFrame as error:
             bad = BadFrame(f"{self}: {error}")
             # The next request goes over another connection, to another broker if any broker will do.

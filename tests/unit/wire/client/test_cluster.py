@@ -7,6 +7,7 @@ import contextlib
 import struct
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -14,6 +15,8 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
+from mirrormaker.wire.protocol.messages import ApiMessage
+from mirrormaker.wire.transport.connection import read_answer
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -207,5 +210,29 @@ def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one
             with pytest.raises(BadFrame):
                 await cluster.refresh()
             await cluster.refresh()
+
+    run(test())
+
+
+def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        decoded.append(len(data))
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            monkeypatch.setattr("mirrormaker.wire.client.cluster.read_answer", counted)
+            for _ in range(5):
+                await cluster.refresh()
+                del cluster.topics["orders"]
+            assert len(decoded) == 1
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 3})
+            await cluster.refresh()
+            assert len(cluster.topics["orders"].partitions) == 3
+            assert len(decoded) == 2
 
     run(test())
