@@ -79,6 +79,10 @@ class ScriptedLogs(Cluster):
             ]
         )
 
+    async def ask_times(self, request: Any, times: int) -> list[Any]:
+        """Answer as often as asked."""
+        return [await self.ask(request) for _ in range(times)]
+
     def _offset(self, key: TopicPartition, when: int, replica: int) -> int:
         log = self.logs[key]
         if when == EARLIEST:

@@ -258,6 +258,11 @@ class Cluster:
         version = None if newest is None else min(newest, connection.best_version(type(request)))
         return await connection.ask(request, timeout or self.endpoint.request_timeout, version)
 
+    async def ask_times(self, request: ApiMessage, times: int) -> list[Any]:
+        """Send the same request so many times to any broker, without waiting in between; return the answers."""
+        connection = await self._any()
+        return await connection.ask_times(request, times, self.endpoint.request_timeout)
+
     async def _any(self, but: tuple[str, int] | None = None) -> Connection:
         """Return a control connection to any broker: an open one, else the first that opens, bootstrap servers last.
 

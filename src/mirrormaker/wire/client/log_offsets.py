@@ -19,7 +19,7 @@ LATEST, EARLIEST = -1, -2
 # As the replica id of a request: the broker answers with the log end offset instead of the high watermark.
 DEBUGGING_REPLICA = -2
 _ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
-_CHUNK = 1000  # partitions in one request: the event loop must not stand still for long
+_CHUNK = 500  # partitions in one request: the event loop must not stand still for long
 
 
 async def list_offsets(

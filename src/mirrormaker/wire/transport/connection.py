@@ -260,17 +260,28 @@ class Connection:
         `read` makes the answer of its bytes. An answer that cannot be decoded, or that does not fit the request, is BadFrame and
         ends the connection.
         """
+        return (await self.ask_times(request, 1, timeout, version, read))[0]
+
+    async def ask_times(
+        self,
+        request: ApiMessage,
+        times: int,
+        timeout: float,
+        version: int | None = None,
+        read: ReadAnswer = read_answer,
+    ) -> list[Any]:
+        """Send the same request so many times as `ask` does, without waiting in between; return the answers."""
         version = self.best_version(type(request)) if version is None else version
-        body = request.encode(version=version)
-        answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
+        body, flexible = request.encode(version=version), request.flexible_version_q(version)
+        answers = [self.request(request.API_KEY, version, flexible, [body]) for _ in range(times)]
         try:
-            data = await asyncio.wait_for(asyncio.shield(answer), timeout)
+            found = await asyncio.wait_for(asyncio.gather(*answers), timeout)
         except (TimeoutError, asyncio.TimeoutError) as error:
             late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
             self.close(late)
             raise late from error
         try:
-            return read(request, data, version)
+            return [read(request, data, version) for data in found]
         except BadFrame as error:
             bad = BadFrame(f"{self}: {error}")
             # The next request goes over another connection, to another broker if any broker will do.
