@@ -11,8 +11,6 @@ This module does no input or output: the same class runs in streams, and against
 
 from __future__ import annotations
 
-from collections import deque
-
 from mirrormaker.model.position import Cut, Place, Position
 
 
@@ -39,7 +37,7 @@ class Progress:
         """Start at a position, with nothing on its way."""
         self.offset, self.epoch = position.offset, position.leader_epoch
         self.cuts = {cut.place: cut for cut in position.cuts}
-        self.units: deque[Unit] = deque()
+        self.units: list[Unit] = []
 
     def add(self, unit: Unit) -> None:
         """Append a unit, which follows all earlier ones at the source."""
@@ -70,6 +68,6 @@ class Progress:
     def _advance(self) -> None:
         units = self.units
         while units and not units[0].pending:
-            unit = units.popleft()
+            unit = units.pop(0)
             self.cuts.update(unit.cuts)
             self.offset, self.epoch = unit.end, unit.epoch

@@ -34,6 +34,7 @@ from mirrormaker.worker.endings import ending_for
 from mirrormaker.worker.intake import Fetched, Intake
 from mirrormaker.worker.interrupts import (
     AwaitZombies,
+    Flag,
     LookAgain,
     Released,
     ReleaseSignal,
@@ -55,6 +56,15 @@ _SLOW_SCAN = 4.0  # seconds until a scan of the target's log is mentioned in the
 
 class Cursor:
     """One source partition: what is fetched, ready, sent and acknowledged of it."""
+
+    # A cursor without slots takes twice the memory, and a stream may have thousands.
+    __slots__ = (
+        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "counters",
+        "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
+        "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
+        "partition", "position", "progress", "records", "source_id", "split_size", "split_until", "state", "stream",
+        "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
+    )  # fmt: skip
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
         """Start at `position`. `clean`: nobody else has requests in flight, and the target holds nothing after it."""
@@ -93,7 +103,7 @@ class Cursor:
         self.zombies_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
         # The numbers that came next on each outlet when that time was over; None before that.
         self._next_after_zombies: list[int] | None = None
-        self.drained = asyncio.Event()
+        self.drained = Flag()
         # The result is None if the partition was released, else the error that stopped it.
         self.done = asyncio.get_running_loop().create_future()
         self._intake = Intake(self, stream.work, stream.buffer)

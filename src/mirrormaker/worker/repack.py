@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,7 +53,7 @@ class Repack:
         self.cursor = cursor
         self._task, self._buffer = task, buffer
         # Work for the message handler: (handler round, records, end, leader epoch, codec, size in the fetch, memory).
-        self._queue: deque[tuple[int, Records | None, int, int, int, int, Frame]] = deque()
+        self._queue: list[tuple[int, Records | None, int, int, int, int, Frame]] = []
         self._worker: asyncio.Task[None] | None = None
         self._expiry_cutoff_ms = 0.0
 
@@ -209,7 +208,7 @@ class Repack:
     async def _work(self) -> None:
         cursor = self.cursor
         while self._queue:
-            handler_round, records, end, epoch, codec, size, frame = self._queue.popleft()
+            handler_round, records, end, epoch, codec, size, frame = self._queue.pop(0)
             try:
                 if handler_round == cursor.handler_round:
                     await self._handle(handler_round, records, end, epoch, codec, size)

@@ -250,7 +250,7 @@ def test_a_target_topic_that_was_created_again_means_new_numbers(play: Play) -> 
     async def scene(stage: Stage) -> None:
         first, second = b"\1" * 16, b"\2" * 16
         stage.lead(1, first)
-        cursor = stage.take(Position(**{**vars(START), "target_topic_id": first.hex()}))
+        cursor = stage.take(replace(START, target_topic_id=first.hex()))
         await settle()
         stage.fetched(cursor, batches(10))
         await settle()

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from mirrormaker.errors import (
@@ -54,7 +54,7 @@ class Endpoint:
         return ",".join(join_host_port(*pair) for pair in self.bootstrap)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Partition:
     """A partition's leader by node id, its epoch, and the number of replicas."""
 
@@ -364,10 +364,14 @@ def _topics(answer: Any) -> dict[str, Topic]:
     return {topic.name: topic for topic in usable if topic.partitions}
 
 
+# Thousands of partitions have few leaders and leader epochs: they share the values.
+_partition = lru_cache(maxsize=1024)(Partition)
+
+
 def _topic(answer: Any) -> Topic:
     rows = sorted(answer.partitions, key=lambda p: p.partition_index)
     partitions = {
-        number: Partition(p.leader_id, max(-1, p.leader_epoch), len(p.replica_nodes))
+        number: _partition(p.leader_id, max(-1, p.leader_epoch), len(p.replica_nodes))
         for number, p in enumerate(rows)
         # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
         if number == p.partition_index
