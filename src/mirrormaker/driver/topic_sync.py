@@ -16,6 +16,7 @@ from mirrormaker.events import event
 from mirrormaker.events.process_events import TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.transport.threads import run_in_thread
 
 _SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most
 
@@ -54,6 +55,8 @@ class TopicSync:
         await self._source.refresh()
         await self._target.refresh()
         known = self._source.topics.values()
+        # Java's matcher asks the JVM for each name that it has not seen yet.
+        await run_in_thread(lambda: [matcher(name) for name in list(self._source.topics)])
         chosen = self._filter.chosen(known, matcher)
         self.left_out = self._filter.left_out(known, matcher)
         refused = await self._permissions.find_missing(chosen, self._filter.names)

@@ -136,9 +136,9 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
         cursor.stream.check_topics(cursor)
         cursor.done.set_result(None)
 
-    monkeypatch.setattr(StreamMetadata, "refresh_source", look)
-    monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
-    monkeypatch.setattr(StreamMetadata, "read_settings", nothing)
+    monkeypatch.setattr(StreamMetadata, "_refresh_source", look)
+    monkeypatch.setattr(StreamMetadata, "_refresh_target", nothing)
+    monkeypatch.setattr(StreamMetadata, "_read_settings", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:
