@@ -261,7 +261,7 @@ class Acquisition:
         """Add partitions on the target where the source grew while no mirror ran and both had equally many before."""
         routing = self._parts.routing
         known = {topic for topic, _ in self.pending if routing.is_known(topic)}
-        smaller = {topic for topic in known if routing.counts(topic)[0] > routing.counts(topic)[1]}
+        smaller = {topic for topic in known if routing.is_smaller_on_target(topic)}
         positions = [entry for key, entry in entries.items() if key[0] in smaller and isinstance(entry, Position)]
         grow = {position.topic for position in positions if routing.had_equal_counts(position)}
         if grow:

@@ -61,7 +61,12 @@ class TopicSync:
         self.left_out = self._filter.left_out(known, matcher)
         refused = await self._permissions.find_missing(chosen, self._filter.names)
         troubles = {name: TopicTrouble(reason) for name, reason in refused.items()}
-        positions = [owned.position for owned in self._scheduler if not owned.stop_reason]
+        smaller = {topic.name for topic in chosen if self._routing.is_smaller_on_target(topic.name)}
+        positions = [
+            owned.position
+            for owned in self._scheduler
+            if smaller and owned.position.topic in smaller and not owned.stop_reason
+        ]
         grow = {position.topic for position in positions if self._routing.had_equal_counts(position)}
         troubles |= await self._topics.ensure([topic for topic in chosen if topic.name not in troubles], grow)
         self._take_note(troubles, len(chosen))
