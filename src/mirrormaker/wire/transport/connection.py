@@ -22,6 +22,7 @@ from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.protocol.messages import ApiMessage, decode_response, longest_answer
 from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, Expected, reason_of
 from mirrormaker.wire.transport.host_port import join_host_port
+from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.wire.transport.tls import TlsLayer
 
 __all__ = ["Answered", "Connection", "Lease", "Part", "read_answer"]
@@ -32,6 +33,9 @@ Lease = Callable[[], bool]
 
 # Makes an answer of its request, its bytes and the version of both.
 ReadAnswer = Callable[[ApiMessage, memoryview, int], Any]
+
+# Bytes of an answer that takes so long to read, 10 ms or so, that the event loop must have its turns meanwhile.
+_LONG_ANSWER = 32 << 10
 
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhi")  # size, API key, API version, correlation id
@@ -281,6 +285,8 @@ class Connection:
             self.close(late)
             raise late from error
         try:
+            if max(map(len, found)) > _LONG_ANSWER:
+                return await run_in_thread(lambda: [read(request, data, version) for data in found])
             return [read(request, data, version) for data in found]
         except BadFrame as error:
             bad = BadFrame(f"{self}: {error}")

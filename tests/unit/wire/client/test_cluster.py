@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import threading
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from typing import Any
@@ -234,5 +235,28 @@ def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytes
             await cluster.refresh()
             assert len(cluster.topics["orders"].partitions) == 3
             assert len(decoded) == 2
+
+    run(test())
+
+
+def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        threads.append(threading.current_thread())
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            monkeypatch.setattr("mirrormaker.wire.client.cluster.read_answer", noted)
+            for partitions in (2, 3000):
+                broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": partitions})
+                await cluster.refresh()
+                assert len(cluster.topics["orders"].partitions) == partitions
+            assert [thread is threading.current_thread() for thread in threads] == [True, False]
+            broker.answers[_METADATA] = b"\0" * 50_000 + b"\1"
+            with pytest.raises(BadFrame):
+                await cluster.refresh()
 
     run(test())
