@@ -34,6 +34,9 @@ _FEW = 8  # partitions of the mirror that a wide one is held against
 _START, _WAKE_UP = 300.0, 120.0  # seconds for a record of every partition, after the start and later
 _SETTLE, _IDLE = 5.0, 20.0  # seconds between the last record and the measurement of an idle mirror, and its length
 _POLL = 0.05  # seconds between two looks at the target's end offsets
+# Goals of ours: seconds until a record of every partition has arrived, memory, and seconds for which the loop stands still. The
+# start may take as long as that of a small mirror and of the Java MirrorMaker together, and the CPU twice as much as the latter.
+_WOKEN_WITHIN, _KB_PER_PARTITION, _BLOCKED_FOR = 2.0, 20.0, 0.1
 _BLOCKED = "mirrormaker_loop_blocked_seconds_max"
 
 # Index files are created in full size; brokers with thousands of partitions would map gigabytes.
@@ -218,6 +221,8 @@ def main(arguments: Sequence[str]) -> int:
     for tool, partitions, _, notes in rows:
         for note in notes:
             console.print(f"{TOOLS[tool].title}, {partitions:,}: {note}", highlight=False)
+    for goal in _goals({(tool, partitions): figures for tool, partitions, figures, _ in rows}, args.partitions):
+        console.print(goal, highlight=False)
     BUILD.mkdir(exist_ok=True)
     file = BUILD / "bench-wide.json"
     file.write_text(
@@ -225,6 +230,23 @@ def main(arguments: Sequence[str]) -> int:
     )
     console.print(f"Wrote {file}", highlight=False)
     return 0
+
+
+def _goals(figures: dict[tuple[str, int], Figures], partitions: int) -> Iterator[str]:
+    """Yield how each figure of ours compares with its goal."""
+    few, ours, java = (figures.get(key, {}) for key in (("ours", _FEW), ("ours", partitions), ("mm1", partitions)))
+    start = few["all_s"] + java["all_s"] if "all_s" in few and "all_s" in java else None
+    idle = 2 * java["idle_cpu"] if "idle_cpu" in java else None
+    for name, most in (
+        ("all_s", start),
+        ("idle_cpu", idle),
+        ("again_s", _WOKEN_WITHIN),
+        ("kb_per_partition", _KB_PER_PARTITION),
+        ("blocked_s", _BLOCKED_FOR),
+    ):
+        if name in ours and most is not None:
+            verdict = "met" if ours[name] <= most else "missed"
+            yield f"{_COLUMNS[name]}: {ours[name]:.3g}, at most {most:.3g}: {verdict}"
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
