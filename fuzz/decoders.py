@@ -15,7 +15,7 @@ from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.batches import stamp_crc
 
 from fuzz.conversations import MIRROR, ORDERS
-from fuzz.mutations import mutate
+from fuzz.mutations import decode_to_encode, mutate
 from fuzz.recording import ZOOKEEPER, Recorded
 from fuzz.runner import ALLOWED, Attempt, Case
 from mirrormaker.control.control_encoding import DriverEnd, StreamEnd
@@ -97,7 +97,7 @@ def _inputs_of(row: Recorded) -> tuple[str, list[_Input]]:
 def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
     """Yield the answer in its own version and in all older ones, as old brokers would write it."""
     asked = request.decode(row.request, version=row.version)
-    answer = messages.decode_response(request, row.answer, row.version)
+    answer = decode_to_encode(row.api_key, row.answer, row.version)
     yield _Input(row.answer, partial(_use_answer, asked, row.version))
     for version in range(row.version):
         # kafka-python cannot write every recorded answer in every old version.

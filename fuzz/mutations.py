@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import Any
+
+from mirrormaker.wire.protocol import messages
 
 LONGEST = 512 << 10  # bytes: long enough for work that grows faster than the answer to take more than a second
 
@@ -17,6 +21,79 @@ def mutate(data: bytes, dice: Random, others: Sequence[bytes]) -> bytes:
     for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
         dice.choice(_MUTATIONS)(damaged, dice, others)
     return bytes(damaged[:LONGEST])
+
+
+_REQUESTS = {
+    request.API_KEY: request
+    for request in (getattr(messages, name) for name in messages.__all__ if name.endswith("Request"))
+}
+_NUMBERS = (
+    0,
+    1,
+    -1,
+    -2,
+    3,
+    15,
+    16,
+    25,
+    27,
+    127,
+    -128,
+    (1 << 15) - 1,
+    -(1 << 15),
+    (1 << 31) - 1,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
+_TEXTS: tuple[str | None, ...] = (None, "", "\0", "orders", "x" * 300, "\u2028", "ü" * 20_000, "-1", "1" * 30)
+
+
+def mutate_fields(data: bytes, api_key: int, version: int, dice: Random) -> bytes | None:
+    """Return an answer with a few fields changed that can still be decoded; None if that cannot be done."""
+    request = _REQUESTS.get(api_key)
+    if request is None or api_key == messages.ProduceRequest.API_KEY:
+        return None
+    try:
+        answer = decode_to_encode(api_key, data, version)
+        fields = list(_fields(answer))
+        for _ in range(dice.choice((1, 1, 2, 5))):
+            owner, name, value = dice.choice(fields)
+            setattr(owner, name, _other(value, dice))
+        return bytes(answer.encode(version=version))
+    except (struct.error, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        return None
+
+
+def decode_to_encode(api_key: int, data: bytes, version: int) -> Any:
+    """Return an answer as an object of kafka-python that can be encoded again, also in other versions."""
+    answer = messages._RESPONSES[api_key].decode(data, version=version)
+    answer._header = None
+    return answer
+
+
+def _fields(message: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yield every field of an answer and of the structures inside, with its owner and its value."""
+    for name in type(message).fields:
+        value = getattr(message, name)
+        yield message, name, value
+        for part in value if isinstance(value, list) else [value]:
+            if hasattr(type(part), "fields"):
+                yield from _fields(part)
+
+
+def _other(value: Any, dice: Random) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return dice.choice((*_NUMBERS, value + 1, value - 1, dice.randrange(130)))
+    if isinstance(value, str):
+        return dice.choice(_TEXTS)
+    if isinstance(value, bytes):
+        return dice.choice((b"", value[:-1], value * 2, dice.randbytes(len(value))))
+    if isinstance(value, list):
+        return dice.choice(([], None, value * 2, value[1:], value * 1000))
+    return value
 
 
 def _flip_a_bit(data: bytearray, dice: Random, _others: Sequence[bytes]) -> None:

@@ -12,8 +12,10 @@ import os
 import selectors
 import socket
 import struct
+import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,12 +27,14 @@ from tests.support.peer import correlation_of, frame, hear
 from tests.support.scripted_broker import API_VERSIONS, FETCH, is_flexible
 
 from fuzz.conversations import CONVERSATIONS, Conversation
-from fuzz.mutations import mutate
+from fuzz.mutations import mutate, mutate_fields
 from fuzz.recording import Recorded, known_nonce
 from fuzz.runner import ALLOWED, Attempt, Case
+from mirrormaker.worker import fetcher
 
 _LONGEST = 60.0  # seconds of a conversation, on its own clock
 _MOST_REQUESTS = 400  # of a conversation
+_MOST_BYTES = 4 << 20  # of all answers of a conversation: one long answer again and again only takes time
 _SOON = 5.0  # seconds: so many requests in a shorter time are an endless loop
 _FETCH_WAIT = 0.5  # seconds that a broker keeps a fetch request without news
 _THREAD_TURN = 0.001  # seconds to wait for another thread before looking again
@@ -58,7 +62,9 @@ def _attempt(conversation: Conversation, rows: Sequence[Recorded], others: Seque
     # Each kind of request has the same chance, however often it is sent.
     kind = dice.choice(sorted({(row.port, row.api_key) for row in rows}))
     chosen = dice.choice([number for number, row in enumerate(rows) if (row.port, row.api_key) == kind])
-    damaged = mutate(rows[chosen].answer, dice, others)
+    row = rows[chosen]
+    damaged = mutate_fields(row.answer, row.api_key, row.version, dice) if dice.random() < 0.5 else None
+    damaged = damaged or mutate(row.answer, dice, others)
     # A peer may go on like that: all later answers to this request are the damaged one.
     lasts = dice.random() < 0.3
     changed = [
@@ -73,7 +79,7 @@ def _attempt(conversation: Conversation, rows: Sequence[Recorded], others: Seque
 def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool = True) -> None:
     """Have a conversation with peers that give these answers. Raise what it raises, unless that is allowed."""
     peers = _Peers(rows)
-    with _fast_clock() as clock, _loops_with(peers, clock), known_nonce():
+    with _fast_clock() as clock, _loops_with(peers, clock), _no_silent_bugs(peers.escaped), known_nonce():
         began = time.monotonic()
         with suppress(*ALLOWED if may_fail else ()):
             conversation.run(peers.ports, _LONGEST)
@@ -85,12 +91,33 @@ def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool
         raise error
 
 
+@contextmanager
+def _no_silent_bugs(escaped: list[BaseException]) -> Iterator[None]:
+    """Note what the last handlers of the program catch: a cursor prints it and stops, a fetcher describes it and goes on."""
+    handlers: tuple[tuple[Any, str], ...] = ((traceback, "print_exc"), (fetcher, "describe"))
+    whole = [getattr(module, name) for module, name in handlers]
+
+    def note(*_: object) -> str:
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, (fetcher._PollCutShort, *ALLOWED)):
+            escaped.append(error)
+        return ""
+
+    for module, name in handlers:
+        setattr(module, name, note)
+    try:
+        yield
+    finally:
+        for (module, name), function in zip(handlers, whole, strict=True):
+            setattr(module, name, function)
+
+
 class _Peers:
     """A peer for each port that answers were recorded from."""
 
     def __init__(self, rows: Sequence[Recorded]) -> None:
         self.ports = list(dict.fromkeys(row.port for row in rows))
-        self.requests = 0
+        self.requests = self.bytes = 0
         self.escaped: list[BaseException] = []
         self._answers: dict[tuple[int, int], list[bytes]] = defaultdict(list)
         for row in rows:
@@ -99,7 +126,7 @@ class _Peers:
     async def serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection, and after very many of them hang up."""
         with suppress(asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
-            while self.requests < _MOST_REQUESTS:
+            while self.requests < _MOST_REQUESTS and self.bytes < _MOST_BYTES:
                 request = await hear(reader)
                 key, version = struct.unpack_from(">hh", request)
                 left = self._answers.get((port, key))
@@ -110,6 +137,7 @@ class _Peers:
                     await asyncio.sleep(_FETCH_WAIT)
                 # The last answer comes again and again.
                 answer = left.pop(0) if len(left) > 1 else left[0]
+                self.bytes += len(answer)
                 header = b"\0" if is_flexible(key, version) and key != API_VERSIONS else b""
                 writer.write(frame(correlation_of(request), header + answer))
         writer.close()
