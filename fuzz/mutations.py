@@ -59,7 +59,8 @@ def mutate_fields(data: bytes, api_key: int, version: int, dice: Random) -> byte
         for _ in range(dice.choice((1, 1, 2, 5))):
             owner, name, value = dice.choice(fields)
             setattr(owner, name, _other(value, dice))
-        return bytes(answer.encode(version=version))
+        damaged = bytes(answer.encode(version=version))
+        return damaged if len(damaged) <= LONGEST else None
     except (struct.error, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         return None
 
