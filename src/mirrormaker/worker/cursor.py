@@ -130,9 +130,9 @@ class Cursor:
 
     # -- the hot path
 
-    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+    async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch, and offer what becomes of them to the senders."""
-        self._intake.accept(fetched, aborted, frame)
+        await self._intake.accept(fetched, aborted, frame)
 
     def expiry_cutoff_ms(self) -> float:
         """Return the timestamp before which records are so old that a broker may forget which producer wrote them."""
@@ -185,6 +185,11 @@ class Cursor:
         if not self._interrupt.done():
             self._interrupt.set_exception(error)
             self._interrupt.exception()
+
+    def fetch_again(self) -> None:
+        """Fetch everything again that was not accepted; answers to earlier fetches no longer count."""
+        self.fetch_round += 1
+        self.fetch_from = self.expected, self.expected_epoch
 
     def go_back(self) -> None:
         """Fetch again all that is not acknowledged; answers to earlier fetches no longer count."""

@@ -43,12 +43,6 @@ class _PollCutShort(ConnectionLost):
     """The fetcher itself closed the connection, because a new partition joins."""
 
 
-def fetch_again(cursor: Cursor) -> None:
-    """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
-    cursor.fetch_round += 1
-    cursor.fetch_from = cursor.expected, cursor.expected_epoch
-
-
 class Fetcher:
     """Fetches from one source broker. Cursors join and leave while it runs."""
 
@@ -165,7 +159,7 @@ class Fetcher:
                 if not isinstance(error, _PollCutShort):
                     for cursor in self.cursors:
                         # An answer may have moved its next fetch, and may not have been delivered.
-                        fetch_again(cursor)
+                        cursor.fetch_again()
                         cursor.note = f"source: {describe(error)}"
                         cursor.counters.retries += 1
                     await asyncio.sleep(_PAUSE)
@@ -366,7 +360,7 @@ class Fetcher:
         for cursor, fetch_round, fetched, aborted in deliveries:
             try:
                 if cursor.flowing and cursor.fetch_round == fetch_round:
-                    cursor.accept(fetched, aborted, frame)
+                    await cursor.accept(fetched, aborted, frame)
             except Exception as error:
                 # Its next fetch begins after these batches already: it must go back, and the other cursors must not.
                 cursor.interrupt(error)

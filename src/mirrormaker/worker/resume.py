@@ -20,12 +20,12 @@ from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LAT
 from mirrormaker.wire.protocol import fetch, produce
 from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.columns import unpack
+from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
 
 # Limit of one answer to the scan. A position is committed after 64 MB of one partition, so a scan reads little more.
 _SCAN_BYTES = 8 << 20
-_MAX_UNPACKED = 1 << 30  # bytes of the last batch found, once it is unpacked
+_MAX_UNPACKED, _PIECE = 1 << 30, 4 << 20  # bytes of the last batch found once it is unpacked, and of it at a time
 _PARALLEL_SCANS = 4  # target partitions that are read at the same time for one source partition
 _HIGH_WATERMARK_POLL = 0.02  # seconds between requests for a high watermark that has not reached the log end
 _STUCK_AFTER = 2.0  # seconds without enough in-sync replicas until the unconfirmed batch is sent again
@@ -133,7 +133,8 @@ async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | Non
 
 def _last_record(batch: Batch) -> RecordDigest | None:
     """Return the batch's last record; None if compaction has removed it."""
-    records = unpack(Batches.of(batch), _MAX_UNPACKED)
+    for piece in unpack_in_pieces(Batches.of(batch), _MAX_UNPACKED, _PIECE):
+        records = piece.records
     if not len(records) or records.offsets[-1] != batch.last_offset:
         return None
     return RecordDigest.of(records, -1)
