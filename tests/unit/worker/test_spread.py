@@ -16,7 +16,7 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,9 @@ _make_certain = Cursor.make_certain
 US = Identity(7, 0)
 VERSION = 12
 HISTORIES = 120
+# Histories in which records that were refused together never ended, a topic was created again while its end was awaited, and
+# records that were ahead in a deleted topic counted in the new one.
+NOTABLE = (2185, 2585, 2121)
 NOW = int(time.time() * 1000)
 NOT_LEADER, TIMED_OUT, OUT_OF_ORDER, INVALID = 6, 7, 45, 87
 BAD = b"bad"  # no broker takes a record with this in it
@@ -399,13 +402,15 @@ async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.check()
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, 20))
-def test_each_record_arrives_once_in_its_place_and_in_order(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, HISTORIES, 20)] + [NOTABLE])
+def test_each_record_arrives_once_in_its_place_and_in_order(
+    seeds: Iterable[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
     monkeypatch.setattr(stream_metadata, "_REFRESH_PAUSE", 0.0)
     seen: Counter[str] = Counter()
-    for seed in range(first, first + 20):
+    for seed in seeds:
         world = World(random.Random(seed))
         try:
             asyncio.run(history(world, monkeypatch))
