@@ -219,11 +219,6 @@ class Cursor:
             self._interrupt.set_exception(error)
             self._interrupt.exception()
 
-    def fetch_again(self) -> None:
-        """Fetch everything again that was not accepted; answers to earlier fetches no longer count."""
-        self.fetch_round += 1
-        self.fetch_from = self.expected, self.expected_epoch
-
     def go_back(self) -> None:
         """Fetch again all that is not acknowledged; answers to earlier fetches no longer count."""
         self.fetch_round += 1

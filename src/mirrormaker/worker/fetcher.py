@@ -22,7 +22,7 @@ from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
 from mirrormaker.worker.fetched_offsets import end_of
-from mirrormaker.worker.intake import Fetched
+from mirrormaker.worker.intake import Fetched, fetch_again
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.poll import Poll
 from mirrormaker.worker.stream_task import StreamTask
@@ -159,7 +159,7 @@ class Fetcher:
                 if not isinstance(error, _PollCutShort):
                     for cursor in self.cursors:
                         # An answer may have moved its next fetch, and may not have been delivered.
-                        cursor.fetch_again()
+                        fetch_again(cursor)
                         cursor.note = f"source: {describe(error)}"
                         cursor.counters.retries += 1
                     await asyncio.sleep(_PAUSE)

@@ -9,6 +9,7 @@ from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.worker.intake import fetch_again
 from mirrormaker.worker.stream_task import StreamTask
 
 _LEADERLESS_PAUSE = 0.5  # seconds until the metadata of partitions without a leader are refreshed
@@ -34,7 +35,7 @@ class Fetchers:
         fetcher = self._of.get(cursor)
         if fetcher is not None and (leader is None or fetcher.node != leader.leader):
             self.forget(cursor)
-            cursor.fetch_again()
+            fetch_again(cursor)
         if leader is None:
             cursor.note = "source: the partition has no leader"
             self._leaderless[cursor] = None

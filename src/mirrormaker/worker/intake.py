@@ -45,6 +45,12 @@ _PIECE, _MOST_BATCHES = 4 << 20, 1 << 15
 _MAX_TURN = 0.05  # seconds of steps until the rest of the event loop has its turn
 
 
+def fetch_again(cursor: Cursor) -> None:
+    """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
+    cursor.fetch_round += 1
+    cursor.fetch_from = cursor.expected, cursor.expected_epoch
+
+
 class Intake:
     """Takes what was fetched for one cursor; leaves entries in its outlets and units in its progress."""
 
@@ -79,7 +85,7 @@ class Intake:
             for has_packed in self._steps(fetched, aborted, frame):
                 if has_packed and self._buffer.is_overfull and cursor.expected > first:
                     # Kilobytes may become gigabytes: the rest is fetched again as soon as there is room for it.
-                    cursor.fetch_again()
+                    fetch_again(cursor)
                     cursor.stream.fetch(cursor)
                     break
                 if time.monotonic() > turn_ends:

@@ -11,6 +11,7 @@ from mirrormaker.errors import ConnectionLost
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.worker import fetcher as fetcher_module
 from mirrormaker.worker.cursor import Cursor
+from mirrormaker.worker.intake import fetch_again
 from mirrormaker.worker.stream import Stream
 from tests.support.source_broker import TOPIC_ID, SourceBroker, play_source, records, row
 from tests.support.worker_stage import until
@@ -82,7 +83,7 @@ def test_a_cursor_that_takes_only_a_part_is_asked_for_again_from_there(monkeypat
 
         async def accept(cursor: Cursor, *_: object) -> None:
             cursor.expected = 102
-            cursor.fetch_again()
+            fetch_again(cursor)
             fetcher.join(cursor)
 
         monkeypatch.setattr(Cursor, "accept", accept)
