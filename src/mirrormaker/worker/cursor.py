@@ -149,9 +149,9 @@ class Cursor:
 
     # -- the hot path
 
-    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+    async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch, and offer what becomes of them to the senders."""
-        self._intake.accept(fetched, aborted, frame)
+        await self._intake.accept(fetched, aborted, frame)
 
     def expiry_cutoff_ms(self) -> float:
         """Return the timestamp before which records are so old that a broker may forget which producer wrote them."""
