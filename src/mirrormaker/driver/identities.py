@@ -30,7 +30,7 @@ async def allocate_identities(
         if not ready:
             ready = await _allocate_many(target, min(_AT_ONCE, len(keys) - number))
         try:
-            identities[key] = ready.pop() if ready else await _allocate_one(target)
+            identities[key] = ready.pop() if ready else await allocate_identity(target)
         except (MirrorError, OSError) as error:
             # The target would refuse the others too, each after its own retries.
             return identities, dict.fromkeys(keys[number:], error)
@@ -57,7 +57,7 @@ def _identity_of(answer: Any) -> Identity | None:
     return None
 
 
-async def _allocate_one(target: Cluster) -> Identity:
+async def allocate_identity(target: Cluster) -> Identity:
     """Allocate a producer id that nobody else uses; ask again while the target has none to give."""
     last = 0
     for _ in range(_RETRIES):

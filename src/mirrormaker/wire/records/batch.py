@@ -103,6 +103,8 @@ _HEADERS = np.dtype(
     ]
 )  # fmt: skip
 
+_ROWS = 1 << 14  # headers that are read at a time
+
 
 class Batches:
     """Batches that lie one after the other in memory: a sequence of `Batch`, with the headers also as columns.
@@ -149,9 +151,10 @@ class Batches:
     def headers(self) -> npt.NDArray[np.void]:
         """Return the header fields of all batches as the columns of a structured array."""
         if self._headers is None:
-            at = np.array(self.bounds[:-1], np.int64)
-            rows: npt.NDArray[np.uint8] = self.array[at[:, None] + np.arange(HEADER.size)]
-            headers = rows.view(_HEADERS)[:, 0]
+            data, at, width = self.array, np.array(self.bounds[:-1], np.int64), np.arange(HEADER.size)
+            # The places of all bytes take eight times as much memory as the bytes: not too many at a time.
+            rows = [data[at[n : n + _ROWS, None] + width] for n in range(0, len(at) or 1, _ROWS)]
+            headers = (rows[0] if len(rows) == 1 else np.concatenate(rows)).view(_HEADERS)[:, 0]
             if ((headers["count"] < 0) | (headers["last_offset_delta"] < 0)).any():
                 raise CorruptBatch(
                     f"a batch at or after offset {self.first_offset} has a negative record count or offset delta"
