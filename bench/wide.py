@@ -11,6 +11,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -74,12 +75,15 @@ class Wide:
         return {f"wide-{number}": len(range(number, self.partitions, self.topics)) for number in range(self.topics)}
 
     def __enter__(self) -> Wide:
-        for cluster in (self.source, self.target):
-            cluster.start()
-            for name, count in self.names.items():
-                create_topic(cluster, name, count)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self._start, (self.source, self.target)))
         self.ends = [EndOffsets(self.target, name, count) for name, count in self.names.items()]
         return self
+
+    def _start(self, cluster: Cluster) -> None:
+        cluster.start()
+        for name, count in self.names.items():
+            create_topic(cluster, name, count)
 
     def __exit__(self, *_: object) -> None:
         for ends in self.ends:
