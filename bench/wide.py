@@ -217,6 +217,7 @@ def main(arguments: Sequence[str]) -> int:
                 more = figures["pss_mb"] - rows[-1][2]["pss_mb"]
                 figures["kb_per_partition"] = more * 1000 / (partitions - _FEW)
             rows.append((tool, partitions, figures, notes))
+            _keep(rows)
     table = Table("", *_COLUMNS.values(), box=box.SIMPLE)
     for tool, partitions, figures, _ in rows:
         shown = (f"{figures[name]:,.3g}" if name in figures else "" for name in _COLUMNS)
@@ -227,13 +228,18 @@ def main(arguments: Sequence[str]) -> int:
             console.print(f"{TOOLS[tool].title}, {partitions:,}: {note}", highlight=False)
     for goal in _goals({(tool, partitions): figures for tool, partitions, figures, _ in rows}, args.partitions):
         console.print(goal, highlight=False)
+    console.print(f"Wrote {_keep(rows)}", highlight=False)
+    return 0
+
+
+def _keep(rows: Sequence[tuple[str, int, Figures, list[str]]]) -> Path:
+    """Write what was measured so far; return the path of the file."""
     BUILD.mkdir(exist_ok=True)
     file = BUILD / "bench-wide.json"
     file.write_text(
         json.dumps([dict(zip(("tool", "partitions", "figures", "notes"), row, strict=True)) for row in rows])
     )
-    console.print(f"Wrote {file}", highlight=False)
-    return 0
+    return file
 
 
 def _goals(figures: dict[tuple[str, int], Figures], partitions: int) -> Iterator[str]:
