@@ -11,6 +11,8 @@ This module does no input or output: the same class runs in streams, and against
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from mirrormaker.model.position import Cut, Place, Position
 
 
@@ -64,6 +66,10 @@ class Progress:
         """Return the units up to the last one of which a batch was sent; a clean release has to finish all of them."""
         last = max((number for number, unit in enumerate(self.units) if unit.begun), default=-1)
         return {unit for number, unit in enumerate(self.units) if number <= last}
+
+    def units_before(self, unit: Unit | None) -> set[Unit]:
+        """Return the units before this one; all of them without one."""
+        return set(takewhile(lambda other: other is not unit, self.units))
 
     def _advance(self) -> None:
         units = self.units

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from mirrormaker.control.lease import ZOMBIE_HORIZON
@@ -25,7 +24,7 @@ from mirrormaker.errors import (
 )
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
-from mirrormaker.model.progress import Progress, Unit
+from mirrormaker.model.progress import Progress
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.worker import interrupts
@@ -47,9 +46,8 @@ _SLOW_SCAN = 4.0  # seconds until a scan of the target's log is mentioned in the
 
 
 class Cursor:
-    """One source partition: what is fetched, ready, sent and acknowledged of it."""
+    """One source partition: what is fetched, ready, sent and acknowledged of it. Slots: there may be thousands of cursors."""
 
-    # A cursor without slots takes twice the memory, and a stream may have thousands.
     __slots__ = (
         "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
@@ -385,10 +383,8 @@ class Cursor:
         reason = self._interrupt.exception() if self._interrupt.done() else None
         if isinstance(reason, Released | PartitionError | Renumber):
             # Units that were begun are finished; before an error at one record, so are all units before it.
-            units = self.progress.units
-            keep = self.progress.begun_units() if isinstance(reason, Released) else set(units)
-            if isinstance(reason, Undeliverable) and reason.unit is not None:
-                keep = set(takewhile(lambda unit: unit is not reason.unit, units))
+            bad, progress = reason.unit if isinstance(reason, Undeliverable) else None, self.progress
+            keep = progress.begun_units() if isinstance(reason, Released) else progress.units_before(bad)
             for outlet in self.outlets:
                 outlet.clear(keep)
             while any(outlet.ready and not outlet.channel.must_read_log for outlet in self.outlets):
@@ -398,10 +394,6 @@ class Cursor:
         while any(outlet.sent for outlet in self.outlets):
             self.drained.clear()
             await self.drained.wait()
-
-    def undeliverable_error(self, offset: int, cause: str, unit: Unit | None = None) -> Undeliverable:
-        """Return the error for a record that the target will never take."""
-        return Undeliverable(str(self), offset, cause, unit)
 
     def stop_error(self, offset: int, reason: str, *, final: bool = False) -> PartitionError:
         """Return the error that stops the partition at a source offset."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from mirrormaker.errors import BrokerError, NumbersBroken, describe
+from mirrormaker.errors import BrokerError, NumbersBroken, Undeliverable, describe
 from mirrormaker.kafka_errors import (
     CODES,
     DUPLICATE_SEQUENCE_NUMBER,
@@ -235,7 +235,7 @@ class Outlet:
         cursor = self.cursor
         if entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
-            undeliverable = cursor.undeliverable_error(entry.first, cause, entry.unit)
+            undeliverable = Undeliverable(str(cursor), entry.first, cause, entry.unit)
             undeliverable.place = self.place
             cursor.interrupt(undeliverable)
             return

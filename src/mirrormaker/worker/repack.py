@@ -183,7 +183,7 @@ class Repack:
                 index = int(np.argmax(targets >= len(outlets)))
                 cause = f"it belongs to partition {int(targets[index])}, and {topic} has {len(outlets)} on the target"
                 failures.append((int(records.offsets[index]), cause))
-        return self.cursor.undeliverable_error(*min(failures)) if failures else None
+        return Undeliverable(str(self.cursor), *min(failures)) if failures else None
 
     def _without_skipped(self, outlet: Outlet, part: Ints, records: Records, unit: Unit) -> Ints:
         """Return an outlet's records without those that the target holds already, which a resume has counted.
@@ -243,4 +243,4 @@ class Repack:
         if failed is not None:
             if cursor.is_skipping:
                 raise Renumber(RestartAt.SAME_PLACE, FAILS_ONLY_NOW)
-            raise cursor.undeliverable_error(failed.offset, failed.cause)
+            raise Undeliverable(str(cursor), failed.offset, failed.cause)
