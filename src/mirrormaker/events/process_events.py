@@ -248,6 +248,16 @@ class TopicLeftOut(Event, kind=Kind.STOPPED, words="{topic} is left out: {reason
 
 
 @dataclass(frozen=True)
+class TopicGone(
+    Event, kind=Kind.TOPIC, words="{source} no longer has {topic}: it is mirrored again when it is there again"
+):
+    """A topic that was mirrored is not on the source any more."""
+
+    topic: str
+    source: str
+
+
+@dataclass(frozen=True)
 class TopicTakenUp(Event, kind=Kind.RECOVERED, words="{topic} can be mirrored now"):
     """A topic that was left out can be mirrored."""
 
