@@ -13,6 +13,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 from mirrormaker.driver import membership as membership_module
 from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import ClusterError, FencedError, NotMember, WireError
+from mirrormaker.kafka_errors import CODES
 from mirrormaker.model.assignor import REJOIN
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
@@ -243,3 +244,12 @@ def test_a_commit_that_is_refused_altogether_concerns_its_partitions_only(code: 
             asyncio.run(commit)
     else:
         assert asyncio.run(commit).keys() == (KEYS if code else set())
+
+
+def test_a_member_leaves_whatever_the_coordinator_answers() -> None:
+    for code in (0, *CODES, 9999):
+        membership, _ = play((joined(5), synced(0, 1)))
+        membership.answers = [answered(code)]
+        asyncio.run(membership.leave())
+        assert not membership.joined and not membership.answers
+        asyncio.run(membership.leave())  # it has left: nobody is asked
