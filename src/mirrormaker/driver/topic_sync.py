@@ -13,7 +13,7 @@ from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.driver.topics import TargetTopics, TopicTrouble, Troubles
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError
 from mirrormaker.events import event
-from mirrormaker.events.process_events import TopicGone, TopicLeftOut, TopicsFailed, TopicTakenUp
+from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.wire.client.cluster import Cluster, Topic
 

@@ -13,7 +13,7 @@ from mirrormaker.driver.topic_sync import TopicSync
 from mirrormaker.driver.topics import TopicTrouble, Troubles
 from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
-from mirrormaker.events.process_events import TopicGone, TopicLeftOut, TopicTakenUp
+from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicTakenUp
 from mirrormaker.kafka_errors import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.topic_filter import Filter, Matcher, python_matcher
 from mirrormaker.wire.client.cluster import Partition, Topic
