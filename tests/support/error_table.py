@@ -235,7 +235,7 @@ class _Attempt:
         Records that are missing have been noted: their topics have not caught up.
         """
         stage = self._stage
-        for topic in stage.topics:
+        for topic in [*self._cells, *self._calm, *self._newcomer]:
             if min(stage.watch.ends(topic)) < 0 or topic in stage.waiting([topic]):
                 continue
             for problem in stage.misplaced(topic):
