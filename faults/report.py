@@ -62,8 +62,8 @@ The others must not stand still for more than a second; the topic itself is name
 and has every record once and in order within 12 s after the error has ended.
 An error that is about the whole answer has 25 s.
 Where it concerns a connection, all topics of the cluster wait.
-Requests that open a connection or leave the group get one code of each kind here;
-`tests/unit` tries all codes for them on scripted brokers.
+Requests that open a connection, that belong to the group as a whole, or that allocate producer ids
+get one code of each kind here; `tests/unit` tries all codes for them with scripted brokers.
 
 - **other topics**: the longest time for which a topic stood still that the error does not concern.
 - **recovered**: the longest time from the end of the error until every record was on the target.

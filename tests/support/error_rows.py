@@ -167,8 +167,8 @@ ROWS = (
     Row("ListOffsets", "target", _new_numbers, "new numbers", together=True),
     Row("ListOffsets", "source", _new_numbers, "new numbers", together=True),
     Row("OffsetForLeaderEpoch", "source", _new_numbers, together=True),
-    Row("InitProducerId", "target", _new_numbers, "new numbers", whole=True, special=(COORDINATOR_NOT_AVAILABLE,)),
-    Row("InitProducerId", "target", _create, "new topic", whole=True, new=True, special=(COORDINATOR_NOT_AVAILABLE,)),
+    Row("InitProducerId", "target", _new_numbers, "new numbers", whole=True, sampled=True),
+    Row("InitProducerId", "target", _create, "new topic", whole=True, new=True, sampled=True),
     Row("DescribeProducers", "target", _delete_unconfirmed, "deleted before it was confirmed", together=True),
     Row("DescribeProducers", "source", _delete_unread, "lost records", together=True),
     Row("DescribeConfigs", "source", _delete_unread, "lost records", together=True),
@@ -192,17 +192,17 @@ ROWS = (
     Row("Metadata", "target", _create, "new topic", new=True, alike=True),
     Row("CreatePartitions", "target", grow, alike=True, special=(37,)),
     Row("Fetch", "source", why="whole", whole=True, spreads=True),
-    Row("FindCoordinator", "source", _forget_coordinator, whole=True, special=(COORDINATOR_NOT_AVAILABLE, 30)),
+    Row("FindCoordinator", "source", _forget_coordinator, whole=True, sampled=True, special=(COORDINATOR_NOT_AVAILABLE, 30)),
     Row(
-        "JoinGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        "JoinGroup", "source", _rejoin, whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, 30),
     ),
     Row(
-        "SyncGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        "SyncGroup", "source", _rejoin, whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION),
     ),
     Row(
-        "Heartbeat", "source", whole=True, ends=(FENCED_INSTANCE_ID,),
+        "Heartbeat", "source", whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID),
     ),
     *(
