@@ -30,11 +30,16 @@ async def allocate_identities(
         if not ready:
             ready = await _allocate_many(target, min(_AT_ONCE, len(keys) - number))
         try:
-            identities[key] = ready.pop() if ready else await allocate_identity(target)
+            identities[key] = ready.pop() if ready else await allocate_identity(target, _name(keys[number:]))
         except (MirrorError, OSError) as error:
             # The target would refuse the others too, each after its own retries.
             return identities, dict.fromkeys(keys[number:], error)
     return identities, {}
+
+
+def _name(keys: Sequence[TopicPartition]) -> str:
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"{keys[0][0]}-{keys[0][1]}{more}"
 
 
 async def _allocate_many(target: Cluster, count: int) -> list[Identity]:
@@ -57,8 +62,8 @@ def _identity_of(answer: Any) -> Identity | None:
     return None
 
 
-async def allocate_identity(target: Cluster) -> Identity:
-    """Allocate a producer id that nobody else uses; ask again while the target has none to give."""
+async def allocate_identity(target: Cluster, name: str) -> Identity:
+    """Allocate a producer id that nobody else uses. `name` tells users which partitions wait for it."""
     last = 0
     for _ in range(_RETRIES):
         try:
@@ -70,8 +75,10 @@ async def allocate_identity(target: Cluster) -> Identity:
             return identity
         last = answer.error_code or UNKNOWN_SERVER_ERROR
         if last == CLUSTER_AUTHORIZATION_FAILED:
-            raise ClusterError(denied(target.endpoint, "IdempotentWrite", "cluster"))
+            raise ClusterError(f"{name}: {denied(target.endpoint, 'IdempotentWrite', 'cluster')}")
         if not BrokerError(last).retriable:
-            raise ClusterError(f"{target.endpoint} gives no producer id: {BrokerError(last)}")
+            break
         await asyncio.sleep(0.2)
-    raise Unanswered(f"{target.endpoint} gives no producer id: {BrokerError(last)}")
+    error = BrokerError(last or UNKNOWN_SERVER_ERROR)
+    text = f"{name}: {target.endpoint} gives no producer id: {error}"
+    raise Unanswered(text) if error.retriable or not last else ClusterError(text)

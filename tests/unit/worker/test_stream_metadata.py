@@ -204,13 +204,13 @@ def test_missing_numbers_on_a_target_that_is_not_compacted_stop_the_partition_fo
 
 def test_partitions_that_come_one_after_the_other_share_one_look_at_their_topics() -> None:
     target = target_with(max_message_bytes="5000")
-    found, refreshes = dict(target.topics), 0
+    found, refreshes, answers = dict(target.topics), 0, asyncio.Event()
     target.topics.clear()
 
     async def refresh(topics: object = None, *, create: bool = False) -> None:
         nonlocal refreshes
         refreshes += 1
-        await asyncio.sleep(0.05)
+        await answers.wait()
         target.topics.update(found)
 
     target.refresh = refresh  # type: ignore[method-assign]
@@ -220,7 +220,8 @@ def test_partitions_that_come_one_after_the_other_share_one_look_at_their_topics
         waves = []
         for _ in range(5):
             waves += [asyncio.ensure_future(metadata.learn("topic-0", TOPICS)) for _ in range(50)]
-            await asyncio.sleep(0.005)
+            await settle()
+        answers.set()
         await asyncio.gather(*waves)
 
     asyncio.run(body())

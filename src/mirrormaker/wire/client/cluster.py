@@ -19,7 +19,7 @@ from mirrormaker.errors import (
     UnsupportedRequest,
     raise_for,
 )
-from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import fetch, old_brokers, produce
@@ -75,13 +75,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class _Description:
-    """What a broker tells of its cluster: the cluster's id, controller and brokers, and the topics that can be used."""
+    """What a broker tells of its cluster. `refused` are topics that it does not describe, and the error codes."""
 
     error: int
     id: str
     controller: int
     brokers: dict[int, tuple[str, int]]
     topics: dict[str, Topic]
+    refused: dict[str, int]
 
 
 class _Reader:
@@ -93,12 +94,7 @@ class _Reader:
     def __call__(self, request: ApiMessage, data: memoryview, version: int) -> _Description:
         raw = bytes(data)
         if self._last is None or self._last[:2] != (version, raw):
-            answer = read_answer(request, data, version)
-            brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
-            described = _Description(
-                answer.error_code or 0, answer.cluster_id or "", answer.controller_id, brokers, _topics(answer)
-            )
-            self._last = version, raw, described
+            self._last = version, raw, _description(read_answer(request, data, version))
         return self._last[2]
 
 
@@ -115,6 +111,8 @@ class Cluster:
         self.controller = -1
         self.brokers: dict[int, tuple[str, int]] = {}
         self.topics: dict[str, Topic] = {}
+        # Topics that exist, but that brokers do not describe at the moment, and the error code. Known ones stay in `topics`.
+        self.refused: dict[str, int] = {}
         # Only connections for Produce requests need it.
         self._lease = lease
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
@@ -289,6 +287,8 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read brokers and leaders: of the named topics, or of all. A topic that no longer exists is removed.
 
+        A topic that is answered with another error stays as it was: its partitions may work as before.
+
         A broker that has just started may know no brokers, topics or partitions yet. An answer without brokers is an
         error. Topics and partitions that were there before are removed only if half a second later another broker has
         none of them either, or the same broker if it is the only one.
@@ -299,18 +299,22 @@ class Cluster:
         asks_all = names is None or (not create and await self._creates_named_topics())
         connection = await self._any()
         answer = await self._describe(connection, None if asks_all else names, create)
-        if self._is_anything_gone(answer.topics, names):
+        found = self._with_refused(answer)
+        if self._is_anything_gone(found, names):
             await asyncio.sleep(_SECOND_LOOK)
             another = await self._any(but=(connection.host, connection.port))
             answer = await self._describe(another, None if asks_all else names, create)
-        found = answer.topics
+            found = self._with_refused(answer)
+        refused = answer.refused
         self.id, self.controller, self.brokers = answer.id, answer.controller, dict(answer.brokers)
         if names is None:
-            self.topics = dict(found)
+            self.topics, self.refused = found, dict(refused)
         else:
             for name in names:
                 self.topics.pop(name, None)
+                self.refused.pop(name, None)
             self.topics.update({name: found[name] for name in names if name in found})
+            self.refused.update({name: refused[name] for name in names if name in refused})
 
     async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> _Description:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -331,6 +335,10 @@ class Cluster:
             connection.close(lost)
             raise lost
         return answer
+
+    def _with_refused(self, answer: _Description) -> dict[str, Topic]:
+        """Return the topics of an answer; those that it does not describe as they were, if they are known."""
+        return answer.topics | {name: self.topics[name] for name in answer.refused if name in self.topics}
 
     def _is_anything_gone(self, found: dict[str, Topic], names: list[str] | None) -> bool:
         """Return True if a known topic that was asked for is not found, or has fewer partitions than before."""
@@ -358,10 +366,16 @@ class Cluster:
         return found if found and found.leader in self.brokers else None
 
 
-def _topics(answer: Any) -> dict[str, Topic]:
-    """Return the topics of an answer that can be used."""
+def _description(answer: Any) -> _Description:
     usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
-    return {topic.name: topic for topic in usable if topic.partitions}
+    found = {topic.name: topic for topic in usable if topic.partitions}
+    refused = {
+        topic.name: topic.error_code
+        for topic in answer.topics
+        if topic.error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION) and topic.name and topic.name not in found
+    }
+    brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+    return _Description(answer.error_code or 0, answer.cluster_id or "", answer.controller_id, brokers, found, refused)
 
 
 # Thousands of partitions have few leaders and leader epochs: they share the values.
