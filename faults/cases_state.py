@@ -1,4 +1,4 @@
-"""Lost or changed state: the group's offsets expire, a broker is upgraded, the target's log is truncated."""
+"""Lost or changed state: the group's offsets expire, a stranger joins the group, the target's log is truncated."""
 
 from __future__ import annotations
 
@@ -119,30 +119,6 @@ class _Stray(threading.Thread):
         )  # fmt: skip
 
 
-def upgraded_source(directory: Path, result: Result) -> None:
-    """Upgrade the source from 2.0.1 to 3.9.2 on the same data: its topics get ids that the ledger does not know."""
-    with (
-        Cluster("2.0.1", name="upgraded-source", settings=_QUIET) as source,
-        Cluster(name="upgraded-target", settings=_QUIET) as target,
-        SeveralTopics(result, directory, source, target) as several,
-    ):
-        several.start()
-        source.restart_as("3.9.2")
-        result.rounds = 1
-        try:
-            took = several.wait_until_flowing(several.calm, _LIMIT)
-            result.notes.append(f"all topics flowed {took:.1f} s after the upgraded broker was up")
-        except AssertionError as error:
-            result.problems.append(f"a mirror that runs: {str(error).splitlines()[0]}")
-        if several.mirror.has_ended or (code := several.mirror.stop()):
-            result.problems.append(f"exit code {several.mirror.wait() if several.mirror.has_ended else code}")
-        try:
-            several.start()
-        except AssertionError as error:
-            result.problems.append(f"a mirror that starts afterwards: {str(error).splitlines()[0]}")
-        several.finish()
-
-
 def truncated_target(directory: Path, result: Result) -> None:
     """Truncate one topic's log on the target, with acks=1: records that were acknowledged are gone."""
     with (
@@ -197,7 +173,6 @@ def _wait_for_in_sync(cluster: Cluster, broker: Broker, replicas: list[int]) -> 
 CASES = (
     SeparateCase("expired-offsets", "the group's offsets expire while the mirror is stopped", expired_offsets),
     SeparateCase("stray-member", "a member joins the group whose subscription cannot be read", stray_member, limit=2),
-    SeparateCase("upgraded-source", "the source is upgraded from 2.0.1 to 3.9.2 on the same data", upgraded_source),
     SeparateCase(
         "truncated-target", "an unclean leader election truncates one topic of the target (acks=1)", truncated_target, limit=2
     ),
