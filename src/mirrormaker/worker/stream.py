@@ -255,12 +255,19 @@ class Stream:
         self._fetchers.fetch(cursor)
 
     def check_topics(self, cursor: Cursor) -> None:
-        """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one."""
+        """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one.
+
+        Topics from before Kafka 2.8 have no id until their cluster is upgraded: the first id that a cursor sees is the one.
+        """
         source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
-        if source and any(cursor.source_id) and any(source.id) and source.id != cursor.source_id:
-            raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
-        if target and cursor.position.target_topic_id and any(target.id) and target.id != cursor.target_id:
-            raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
+        if source and any(source.id):
+            if any(cursor.source_id) and source.id != cursor.source_id:
+                raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
+            cursor.source_id = source.id
+        if target and any(target.id):
+            if any(cursor.target_id) and target.id != cursor.target_id:
+                raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
+            cursor.target_id = target.id
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """Return the sender to the leader of an outlet's target partition."""

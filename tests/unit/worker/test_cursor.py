@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchResponse
 from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Undeliverable, describe
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut, Position
+from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.interrupts import Renumber
 from tests.support.worker_stage import START, US, Play, Stage, batches, fetcher_of, settle, until
@@ -274,6 +275,32 @@ def test_a_target_topic_without_an_id_is_written_by_its_name(play: Play) -> None
         await settle()
         stage.wires[1].answer(base_offset=1000)
         assert cursor.current.offset == 110
+
+    play(scene)
+
+
+def test_topics_that_get_ids_while_a_stream_runs_are_noticed_when_they_are_created_again(play: Play) -> None:
+    """Both clusters are upgraded from before Kafka 2.8."""
+
+    async def scene(stage: Stage) -> None:
+        first, second = b"\1" * 16, b"\2" * 16
+
+        def lead_source(topic_id: bytes) -> None:
+            stage.stream.source.topics = {"t": Topic("t", topic_id, False, {0: Partition(1, 0, 1)})}
+
+        cursor = stage.take()
+        await settle()
+        for topic_id in (bytes(16), first, first):
+            lead_source(topic_id)
+            stage.lead(1, topic_id)
+            stage.stream.check_topics(cursor)
+            assert (cursor.source_id or bytes(16), cursor.target_id or bytes(16)) == (topic_id, topic_id)
+        stage.lead(1, second)
+        with pytest.raises(Renumber, match="the target topic was deleted and created again"):
+            stage.stream.check_topics(cursor)
+        lead_source(second)
+        with pytest.raises(Renumber, match="the source topic was deleted and created again"):
+            stage.stream.check_topics(cursor)
 
     play(scene)
 
