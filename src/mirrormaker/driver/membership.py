@@ -368,6 +368,13 @@ class Membership:
                 self._rejoin.set()
             raise NotMember
         if code == FENCED_INSTANCE_ID:
+            if generation is not None and generation.member_id != self._member_id:
+                # Our own join without a member id takes the place of the member that we were.
+                raise NotMember
+            if generation is None and self._member_id != self.generation.member_id:
+                # A coordinator that restarts before the sync comes back with the member that we were.
+                self._member_id = ""
+                raise NotMember
             self._confirmed_at = _NEVER
             raise FencedError(
                 f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"

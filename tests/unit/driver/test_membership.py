@@ -11,7 +11,8 @@ import pytest
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from mirrormaker.driver.membership import Membership
-from mirrormaker.errors import NotMember
+from mirrormaker.errors import BrokerError, FencedError, NotMember
+from mirrormaker.kafka_errors import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID
 from mirrormaker.model.assignor import REJOIN
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
@@ -128,3 +129,34 @@ def test_an_answer_to_an_earlier_generation_says_nothing_of_this_one() -> None:
     with pytest.raises(NotMember):
         membership._check(25, "heartbeat", membership.generation)
     assert not certain()
+
+
+def test_a_member_is_not_fenced_by_its_own_next_join() -> None:
+    """A broker of Kafka 2.0 knows no instance ids: after its upgrade we join as a new member, and a commit is under way."""
+    membership, _ = play((joined(5), synced(0, 1)))
+    earlier = membership.generation
+    with pytest.raises(NotMember):
+        membership._check(UNKNOWN_MEMBER_ID, "heartbeat", earlier)
+    for _ in range(2):
+        with pytest.raises(NotMember):
+            membership._check(FENCED_INSTANCE_ID, "commit", earlier)
+        membership.answers = [joined(6, member="us, joined again"), synced(0, 1)]
+        asyncio.run(membership._join())
+    with pytest.raises(FencedError):
+        membership._check(FENCED_INSTANCE_ID, "commit", membership.generation)
+
+
+def test_a_coordinator_that_restarts_before_the_sync_does_not_fence_the_member_that_joined() -> None:
+    refused = SimpleNamespace(error_code=FENCED_INSTANCE_ID)
+    membership, _ = play((joined(5), synced(0, 1)))
+    membership._member_id = ""
+    membership.answers = [joined(6, member="never stored"), synced(error=14), refused, joined(6, member="new"), synced(0)]
+    for error in (BrokerError, NotMember):
+        with pytest.raises(error):
+            asyncio.run(membership._join())
+    asyncio.run(membership._join())
+    asked = [request.member_id for request in membership.asked if hasattr(request, "protocols")]
+    assert asked == ["", "", "never stored", ""]
+    membership.answers = [refused]
+    with pytest.raises(FencedError):
+        asyncio.run(membership._join())
