@@ -32,6 +32,8 @@
     │   ├── BadVarint               a variable-length integer without an end
     │   ├── BadCompression          data that does not decompress within its limit
     │   └── NumbersBroken           the target's log contradicts the sequence numbers
+    │       ├── RecordsLost         the target no longer has records that it had acknowledged
+    │       └── LogReplaced         a target topic was deleted and created again
     ├── CredentialError             something to log in with that cannot be used
     │   ├── StoreError              a key store or trust store
     │   │   └── WrongPassword       the store, or the key in it, does not open
@@ -248,6 +250,18 @@ class BadCompression(DataError):
 
 class NumbersBroken(DataError):
     """The target's log contradicts the sequence numbers: another writer uses them, or records were lost. Never guess."""
+
+
+class RecordsLost(NumbersBroken):
+    """The target no longer has records that it had acknowledged; the text says how many."""
+
+
+class LogReplaced(NumbersBroken):
+    """A target topic was deleted and created again: its log is another one, under the same name."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the target topic {topic} was deleted and created again")
+        self.topic = topic
 
 
 # -- logging in

@@ -184,6 +184,29 @@ def test_a_target_that_has_deleted_all_it_had_goes_on_under_another_identity(
     assert "the target has deleted all records of this producer id" in mirror.text
 
 
+def test_a_target_topic_without_an_id_that_is_created_again_gets_what_follows(
+    source: Cluster, sources: dict[str, Cluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Brokers before 2.8 have no topic ids: the new log is shorter than the old one was, and knows nothing of us."""
+    old = sources["2.0.1"]
+    source.create_topic(topic_name, partitions=1)
+    mirror = MirrorProcess(tmp_path, source.bootstrap, old.bootstrap, "--whitelist", topic_name, group=topic_name)
+    with mirror:
+        send(source, topic_name, 0, 200)
+        mirror.wait_until(lambda: [len(rows) for rows in read(old, topic_name).values()] == [200])
+        admin = KafkaAdminClient(bootstrap_servers=[old.bootstrap])
+        admin.delete_topics([topic_name])
+        admin.close()
+        mirror.wait_until(lambda: read(old, topic_name) == {0: []})  # the mirror creates what is missing
+        send(source, topic_name, 200, 300)
+        mirror.wait_until(lambda: len(read(old, topic_name)[0]) == 100)
+        send(source, topic_name, 300, 400)
+        mirror.wait_until(lambda: len(read(old, topic_name)[0]) >= 200)
+        assert mirror.stop() == 0, mirror.text
+    assert [row.value for row in read(old, topic_name)[0]] == [b"%d" % number for number in range(200, 400)]
+    assert f"the target topic {topic_name} was deleted and created again" in mirror.text
+
+
 def send(cluster: Cluster, topic: str, start: int, stop: int) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
     for number in range(start, stop):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
+from kafka.admin import ConfigResource, KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.downloads import jars
@@ -22,7 +22,7 @@ from mirrormaker.embedded.java_runtime import java
 from tests.support.comparing import assert_mirrored_by_key, assert_same
 from tests.support.mirror_process import MirrorProcess, run_once
 from tests.support.numbered_records import write
-from tests.support.reading import in_the_log, read
+from tests.support.reading import end_offsets, in_the_log, read
 from tests.support.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -192,6 +192,29 @@ def test_a_record_that_is_too_large_alone_ends_the_mirror_with_its_name(
     assert last.startswith(f"mirrormaker: {topic_name}-1: the record at source offset 50 cannot be delivered"), last
     assert "max.message.bytes of 20000" in last
     assert [row.key for row in read(target, topic_name)[1]] == [b"%d" % n for n in range(1, 101, 2)]
+
+
+def test_a_record_that_fits_since_the_limit_was_raised_on_both_sides_is_mirrored(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    """The mirror has read the limit at its start. It ended with exit code 1 here."""
+    for cluster in (source, target):
+        cluster.create_topic(topic_name, partitions=1, config={"max.message.bytes": "20000"})
+    with MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, "--whitelist", topic_name, group=topic_name
+    ) as mirror:
+        for limit, size in ((20_000, 10_000), (100_000, 50_000), (1_000_000, 500_000)):
+            for cluster in (target, source):
+                admin = KafkaAdminClient(bootstrap_servers=[cluster.bootstrap])
+                admin.alter_configs([ConfigResource("TOPIC", topic_name, {"max.message.bytes": str(limit)})])
+                admin.close()
+            with producer(source, linger_ms=0) as send:
+                for value in (b"before", os.urandom(size), b"after"):
+                    send(topic_name, value, partition=0)
+            wanted = end_offsets(source, topic_name, 1)
+            mirror.wait_until(lambda wanted=wanted: end_offsets(target, topic_name, 1) == wanted)  # type: ignore[misc]
+        assert mirror.stop() == 0, mirror.text
+    assert_same(source, target, topic_name, 9)
 
 
 def test_records_that_are_never_taken_are_written_down_and_the_rest_arrives_if_asked(

@@ -98,6 +98,30 @@ def test_a_broken_batch_stops_its_partition_alone_until_it_is_repaired(
     assert_same(second, target, topic_name, 200)
 
 
+def test_a_target_topic_that_was_deleted_and_created_again_gets_what_follows(
+    second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    second.create_topic(topic_name, partitions=2)
+    write(second, topic_name, 200, 2)
+    with MirrorProcess(
+        tmp_path, second.bootstrap, target.bootstrap, "--whitelist", topic_name, group=topic_name
+    ) as mirror:
+        wait_until_equal(second, target, topic_name, 2, mirror)
+        admin = KafkaAdminClient(bootstrap_servers=[target.bootstrap])
+        try:
+            admin.delete_topics([topic_name])
+        finally:
+            admin.close()
+        mirror.wait_until(lambda: end_offsets(target, topic_name, 2) == [0, 0])  # the mirror creates what is missing
+        write(second, topic_name, 60, 2, start=1000)
+        mirror.wait_until(lambda: sum(end_offsets(target, topic_name, 2)) == 60)
+        assert f"the target topic {topic_name} was deleted and created again" in mirror.text, mirror.text
+        assert mirror.stop() == 0, mirror.text
+    assert sorted(row.value or b"" for rows in read(target, topic_name).values() for row in rows) == sorted(
+        row.value or b"" for rows in read(second, topic_name).values() for row in rows[100:]
+    )
+
+
 def test_a_topic_that_was_deleted_and_created_again_is_mirrored_from_its_start(
     second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

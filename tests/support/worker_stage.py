@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from mirrormaker.errors import UnsupportedRequest
 from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
@@ -19,10 +21,13 @@ from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetcher import Fetcher
 from mirrormaker.worker.outlet import RecordDigest
+from mirrormaker.worker.resume import read_back as _read_back
+from mirrormaker.worker.resume import read_last as _read_last
 from mirrormaker.worker.stream import Stream
 from mirrormaker.worker.stream_task import StreamTask
 from tests.support.answers import ProduceAnswer, encode_produce_answer
 from tests.support.batches import Record, write_batch
+from tests.support.scripted_target import ScriptedLog, ScriptedTarget
 
 US = Identity(7, 0)
 VERSION = 12  # the newest produce request that has topics by name
@@ -64,6 +69,7 @@ class Wire:
         self.is_open = self.can_write = True
         self.versions = {0: (0, VERSION)}
         self.on_drain: Callable[[], None] | None = None
+        self.error: Exception | None = None
         self.waiting: list[tuple[Batch, Answered]] = []
 
     def send(self, key: int, version: int, flexible: bool, parts: list[Part], answered: Answered) -> None:
@@ -107,13 +113,17 @@ class Stage:
             return None
 
         async def read_back(
-            target: object, topic: str, channel: Channel, again: object = None
+            target: object, topic: str, channel: Channel, again: object = None, **_: bool
         ) -> tuple[int, RecordDigest | None]:
             self.reads += 1
             return channel.resume([seen for seen in self.log if seen.last_offset >= channel.offset]), None
 
+        async def ask(request: object, node: int | None = None) -> None:
+            raise UnsupportedRequest("this target has no settings")
+
         monkeypatch.setattr(self.stream.target, "connection", connection)
         monkeypatch.setattr(self.stream.target, "refresh", refresh)
+        monkeypatch.setattr(self.stream.target, "ask", ask)
         monkeypatch.setattr(self.stream, "fetch", lambda cursor: None)
 
         async def read_last(target: object, topic: str, cut: Cut) -> RecordDigest | None:
@@ -138,6 +148,43 @@ class Stage:
         frame = Frame(self.stream.buffer, 1)
         cursor.accept(found, [], frame)
         frame.drop(0)
+
+
+class LogStage(Stage):
+    """A stage whose target has a log: batches that the test delivers are appended there, and the log is really read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: ScriptedLog | None = None) -> None:
+        super().__init__(monkeypatch)
+        self.scripted = ScriptedTarget({("t", 0): log or ScriptedLog()})
+        self.refreshed_id: bytes | None = None  # the topic's id that the next refresh of the metadata brings
+        wires = self.stream.target.connection
+
+        async def connection(node: int, purpose: str = "control") -> Any:
+            return await self.scripted.connection(node) if purpose == "scan" else await wires(node, purpose)
+
+        async def refresh(topics: object = None) -> None:
+            if self.refreshed_id is not None:
+                self.lead(1, self.refreshed_id)
+
+        monkeypatch.setattr(self.stream.target, "connection", connection)
+        monkeypatch.setattr(self.stream.target, "refresh", refresh)
+        monkeypatch.setattr(self.stream.target, "ask", self.scripted.ask)
+        monkeypatch.setattr(resume_module, "read_back", _read_back)
+        monkeypatch.setattr(resume_module, "read_last", _read_last)
+
+    @property
+    def target_log(self) -> ScriptedLog:
+        """Return the target's log; a test may put another one in its place."""
+        return self.scripted.logs["t", 0]
+
+    @target_log.setter
+    def target_log(self, log: ScriptedLog) -> None:
+        self.scripted.logs["t", 0] = log
+
+    def deliver(self) -> Batch:
+        """Append the oldest batch under way, and acknowledge it."""
+        base_offset = self.target_log.add(self.wires[1].waiting[0][0].data)
+        return self.wires[1].answer(base_offset=base_offset)
 
 
 async def settle() -> None:

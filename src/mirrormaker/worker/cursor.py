@@ -10,12 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from mirrormaker import errors
 from mirrormaker.control.lease import ZOMBIE_HORIZON
-from mirrormaker.errors import OUTAGE, BrokerError, PartitionError, Undeliverable, UnsupportedRequest, describe
+from mirrormaker.errors import (
+    OUTAGE,
+    BrokerError,
+    DataError,
+    PartitionError,
+    Undeliverable,
+    UnsupportedRequest,
+    describe,
+)
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.model.progress import Progress, Unit
@@ -23,8 +31,17 @@ from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
+from mirrormaker.worker.endings import ending_for
 from mirrormaker.worker.intake import Fetched, Intake
-from mirrormaker.worker.interrupts import AwaitZombies, Released, ReleaseSignal, Renumber, RestartAt, SplitBatch
+from mirrormaker.worker.interrupts import (
+    AwaitZombies,
+    LookAgain,
+    Released,
+    ReleaseSignal,
+    Renumber,
+    RestartAt,
+    SplitBatch,
+)
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import NOT_THE_SAME
 from mirrormaker.worker.resume import restart_outlets, scan_outlets
@@ -46,7 +63,10 @@ class Cursor:
         self.position = position  # as taken over; `current` is how far it has come
         self.topic, self.partition = position.key
         self.tenancy = 0
-        self.source_id, self.target_id = bytes.fromhex(position.topic_id), bytes.fromhex(position.target_topic_id)
+        self.source_id = bytes.fromhex(position.topic_id)
+        # The ids of the target topics that the numbers are meant for. The ledger has only the first one; the id of a topic that
+        # only a message handler writes to is known from the first batch on.
+        self.target_ids = {self.topic: bytes.fromhex(position.target_topic_id)}
         self.handler = stream.handler
         # True if the records may go to several target partitions.
         self.fans_out = position.by_key or self.handler is not None
@@ -70,8 +90,10 @@ class Cursor:
         # Copies of a record that is given up which other target partitions hold: the new position must not count them.
         self.given_up: dict[Place, int] = {}
         self.takes_zstd = True
-        # Until then, requests of a former sender may still be appended.
+        # Until then, requests of a former sender may still be appended. 0 once the logs were read after that time.
         self.zombies_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
+        # The numbers that came next on each outlet when that time was over; None before that.
+        self._next_after_zombies: list[int] | None = None
         self.drained = asyncio.Event()
         # The result is None if the partition was released, else the error that stopped it.
         self.done = asyncio.get_running_loop().create_future()
@@ -81,7 +103,7 @@ class Cursor:
         self._release = ReleaseSignal()
         self._skip_stalled_since: float | None = None
         # Of several undeliverable records the first one at the source, which must be given up first.
-        self._undeliverable: Undeliverable | None = None
+        self.first_undeliverable: Undeliverable | None = None
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -100,7 +122,7 @@ class Cursor:
     def is_clean(self) -> bool:
         """Return True if the closing position covers all that the target holds or may still get from us."""
         certain = all(outlet.is_certain for outlet in self.outlets)
-        return self._clean or (certain and time.monotonic() >= self.zombies_until)
+        return self._clean or (certain and not self.zombies_until)
 
     @property
     def closing(self) -> Position:
@@ -113,6 +135,11 @@ class Cursor:
     def is_skipping(self) -> bool:
         """Return True while a target partition holds records that have not come from the source again yet."""
         return any(outlet.skip for outlet in self.outlets)
+
+    @property
+    def is_unproved(self) -> bool:
+        """Return True while it is not proved what the target holds: see `check_skipping` and `must_read_again`."""
+        return self.is_skipping or self.zombies_until > 0
 
     def _start_cuts(self) -> list[Cut]:
         if not self.fans_out:
@@ -128,6 +155,11 @@ class Cursor:
             return self.outlets
         return [outlet for outlet in self.outlets if outlet.place[0] == topic]
 
+    def learn_ids(self, source_id: bytes, target_id: bytes) -> None:
+        """Take over the ids of topics that have none in the ledger: a cluster was upgraded."""
+        self.source_id, self.target_ids[self.topic] = source_id, target_id
+        self.position = replace(self.position, topic_id=source_id.hex(), target_topic_id=target_id.hex())
+
     # -- the hot path
 
     def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
@@ -138,11 +170,10 @@ class Cursor:
         """Return the timestamp before which records are so old that a broker may forget which producer wrote them."""
         return time.time() * 1000 - (self.stream.work.identity_expiration_ms - _HOUR_MS)
 
-    def doubt_idle_leaders(self, seconds: float) -> None:
-        """Expect that the leader of a target partition that was idle for so long has forgotten our identity."""
-        before = time.monotonic() - seconds
+    def doubt_leaders(self, cutoff_ms: float) -> None:
+        """Expect that leaders have forgotten our identity where the last records are older than the timestamp."""
         for outlet in self.outlets:
-            if outlet.last_ack < before and not outlet.sent:
+            if outlet.last_timestamp < cutoff_ms and not outlet.sent:
                 outlet.channel.leader_knows_us = False
 
     def check_skipping(self, patience: float) -> None:
@@ -172,16 +203,31 @@ class Cursor:
 
     def requests_lost(self) -> None:
         """Make old records wait until lost requests of our own are appended or dropped."""
-        self.zombies_until = time.monotonic() + ZOMBIE_HORIZON
+        self.zombies_until, self._next_after_zombies = time.monotonic() + ZOMBIE_HORIZON, None
+
+    def must_read_again(self, patience: float) -> bool:
+        """Return True if the logs must be read again, after requests of a former sender were appended or dropped.
+
+        An acknowledgement of a batch that was sent after that makes it needless: the leader takes numbers only in order.
+        """
+        if not self.flowing or not self.zombies_until or time.monotonic() < self.zombies_until:
+            return False
+        if self._next_after_zombies is None:
+            self._next_after_zombies = [outlet.channel.next for outlet in self.outlets]
+            return False
+        if all(o.channel.has_passed(n) for o, n in zip(self.outlets, self._next_after_zombies, strict=True)):
+            self.zombies_until = 0.0
+            return False
+        return time.monotonic() > self.zombies_until + patience
 
     def interrupt(self, error: BaseException) -> None:
         """Leave the hot path for this reason; if there are several reasons, the first one counts."""
         self.flowing = False
         self.fetch_round += 1
         self.handler_round += 1
-        first = self._undeliverable
+        first = self.first_undeliverable
         if isinstance(error, Undeliverable) and (first is None or error.offset < first.offset):
-            self._undeliverable = error
+            self.first_undeliverable = error
         if not self._interrupt.done():
             self._interrupt.set_exception(error)
             self._interrupt.exception()
@@ -190,7 +236,7 @@ class Cursor:
         """Fetch again all that is not acknowledged; answers to earlier fetches no longer count."""
         self.fetch_round += 1
         self.handler_round += 1
-        self._undeliverable = None
+        self.first_undeliverable = None
         self.progress.units.clear()
         self.expected, self.expected_epoch = self.fetch_from = self.progress.offset, self.progress.epoch
 
@@ -208,6 +254,14 @@ class Cursor:
 
     async def run(self) -> None:
         """Mirror until the driver wants the partition back, or it cannot go on; then set `done`."""
+        try:
+            await self._run()
+        except Exception as error:  # a bug of ours must be reported, not end in silence
+            traceback.print_exc()
+            await self._drain()
+            self.stop(self.stop_error(self.offset, f"unexpected {type(error).__name__}: {error}"))
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             started = self.offset
@@ -223,26 +277,22 @@ class Cursor:
                 self.state = "released"
                 self.done.set_result(None)
                 return
-            except (PartitionError, Renumber) as error:
+            except (DataError, PartitionError, Renumber) as error:
                 await self._drain()
                 if self.is_released:
                     self.done.set_result(None)
                     return
-                if isinstance(error, Undeliverable):
-                    error = self._undeliverable or error
-                if await self._may_stop_with(error):
-                    self.stop(error)
+                ending = await ending_for(self, error)
+                if ending is not None:
+                    self.stop(ending)
                     return
                 await self._release.pause(_BACKOFF[-1])
-            except (errors.NumbersBroken, errors.CorruptBatch) as error:
-                self.stop(self.stop_error(self.offset, f"reading the target back: {error}", final=True))
-                return
             except SplitBatch:
                 await self._drain()
             except AwaitZombies:
                 await self._drain()
                 await self._wait_for_zombies()
-            except (UnsupportedRequest, *OUTAGE) as error:
+            except (LookAgain, UnsupportedRequest, *OUTAGE) as error:
                 await self._drain()
                 if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
                     reason = denied(self.stream.target.endpoint, "Read", "topic", error.detail or self.topic)
@@ -253,38 +303,23 @@ class Cursor:
                 self.state, self.note = "waiting", describe(error)
                 await self._release.pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 await self.stream.metadata.refresh_target({outlet.topic for outlet in self.outlets})
-            except Exception as error:  # a bug of ours must be reported, not end in silence
-                traceback.print_exc()
-                await self._drain()
-                self.stop(self.stop_error(self.offset, f"unexpected {type(error).__name__}: {error}"))
-                return
 
-    async def _may_stop_with(self, error: Exception) -> bool:
-        """Return True if it is certain what the target holds, as far as the driver needs that to handle this error.
+    def move_to_new_log(self, topic: str) -> None:
+        """Look for our records from the start of a target topic's logs: the topic was deleted and created again.
 
-        The driver gives up a record, moves past lost ones, or adds target partitions: it must not send the others
-        again.
+        A batch that was sent by the topic's name may lie there already, at an offset that the new log has acknowledged.
         """
-        if isinstance(error, Renumber):
-            must_be_certain = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN)
-            if not error.topics and error.where not in must_be_certain:
-                return True
-        elif not isinstance(error, Undeliverable):
-            return True
-        units = self.progress.units
-        first = units[0] if units else None
-        try:
-            if time.monotonic() < self.zombies_until:  # under the old numbers, requests may still be appended
-                await self._wait_for_zombies()
-            await self._resume()
-        except (errors.DataError, Released, Renumber, *OUTAGE):
-            return False
-        if not isinstance(error, Undeliverable):
-            return True
-        if error.unit is not None and first is error.unit and first.pending == 1:
-            self.given_up = {place: count for place, count in first.counts.items() if place != error.place}
-            return True
-        return error.unit is None and first is None
+        for outlet in self.outlets:
+            if outlet.topic == topic:
+                outlet.contradiction, offset = None, outlet.contradicted_at
+                outlet.channel.offset = offset
+                self.progress.cuts[outlet.place] = self._cut(outlet)._replace(offset=offset)
+
+    async def make_certain(self) -> None:
+        """Read the target's logs, once no request of a former sender can be appended any more."""
+        if self.zombies_until:
+            await self._wait_for_zombies()
+        await self._resume()
 
     async def _wait_for_zombies(self) -> None:
         """Wait until a former sender's requests are appended or dropped; then the target's logs must be read again."""
@@ -292,6 +327,8 @@ class Cursor:
         await self._release.pause(max(0.0, self.zombies_until - time.monotonic()))
         for outlet in self.outlets:
             outlet.channel.stop_until_log_read()
+        if not self.is_released:
+            self.zombies_until, self._next_after_zombies = 0.0, None
 
     async def _resume(self) -> None:
         """Find out what each target partition holds after the position."""
@@ -323,9 +360,11 @@ class Cursor:
         """Stay on the hot path until an interrupt; raise its reason."""
         self._interrupt = asyncio.get_running_loop().create_future()
         self.takes_zstd = await self.stream.metadata.target_takes_zstd()
+        # An interrupt that came while the logs were read is forgotten: a topic may have been created again meanwhile.
+        self.stream.check_topics(self)
         for outlet in self.outlets:
-            outlet.max_bytes = self.stream.metadata.max_batch_bytes(outlet.topic)
-            outlet.target_id = self.stream.metadata.target_id(outlet.topic)
+            if not outlet.is_same_topic:
+                self.target_ids[outlet.topic] = self.stream.metadata.target_id(outlet.topic)
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:
             raise Released

@@ -134,7 +134,7 @@ class Intake:
     def _send_unchanged(self, batch: Batch, outlet: Outlet, frame: Frame) -> None:
         cursor, end = self.cursor, batch.last_offset + 1
         unit = Unit(end, batch.leader_epoch, 1)
-        old = self._repack.is_old(batch.max_timestamp)
+        old = self._repack.is_old(batch)
         unit.single = batch.count == 1
         outlet.ready.append(Entry(batch, batch.base_offset, batch.last_offset, unit, frame, old))
         cursor.progress.add(unit)

@@ -61,6 +61,10 @@ class AwaitZombies(Exception):
     """
 
 
+class LookAgain(Exception):
+    """The target acknowledged a batch where it cannot lie: its metadata and its log must be read again."""
+
+
 class SplitBatch(Exception):
     """The target refused a batch of several records: they are sent again in smaller batches, to find the bad record."""
 

@@ -12,12 +12,15 @@ from crc32c import crc32c
 
 from mirrormaker.errors import BrokerError, NumbersBroken, describe
 from mirrormaker.kafka_errors import (
+    CODES,
+    DUPLICATE_SEQUENCE_NUMBER,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_PRODUCER_ID,
+    UNKNOWN_SERVER_ERROR,
     Scope,
 )
 from mirrormaker.model.numbers import Channel
@@ -27,7 +30,7 @@ from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.batch import SEQUENCES, Batch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.worker.buffer import Frame
-from mirrormaker.worker.interrupts import Renumber, RestartAt, SplitBatch
+from mirrormaker.worker.interrupts import LookAgain, Renumber, RestartAt, SplitBatch
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _REFUSALS_WHEN_FORGOTTEN = 3
 # The batch was appended, but not on enough in-sync replicas in time.
 _UNCONFIRMED = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+# Another sender may have been there before, or the broker does not say what is wrong.
+_TOLD_BY_THE_LOG = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_SERVER_ERROR})
 
 
 class Entry:
@@ -87,15 +92,14 @@ class Outlet:
     """The hot path from a cursor to a sender. Answers come back in the order of the batches, over one connection."""
 
     __slots__ = (
-        "channel", "cursor", "last_ack", "last_skipped", "max_bytes", "partition", "place", "ready", "sender", "sent",
-        "sequence_refusals", "skip", "target_id", "topic", "unconfirmed",
+        "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
+        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
         """Start at `cut`, with nothing known of what the target holds after it."""
         self.cursor, self.place = cursor, cut.place
         self.topic, self.partition = cut.topic or cursor.topic, cut.partition
-        self.target_id = bytes(16)
         self.channel = Channel(identity, cut)
         # Chosen each time that the cursor enters the hot path.
         self.sender: Sender | None = None
@@ -107,11 +111,36 @@ class Outlet:
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.
         self.sequence_refusals = 0
-        self.last_ack = time.monotonic()
-        self.max_bytes = 1 << 62  # of a batch
+        # The first source offset of the last batch that was refused because of a record in it.
+        self.suspect = -1
+        # A leader counts our age from here: the newest timestamp in the last batch that it has acknowledged.
+        self.last_timestamp = 0.0
+        # The target acknowledged a batch at an offset before its predecessors: that offset, and the error.
+        self.contradicted_at = 0
+        self.contradiction: NumbersBroken | None = None
 
     def __repr__(self) -> str:
         return f"{self.cursor} -> {self.topic}-{self.partition}"
+
+    @property
+    def max_bytes(self) -> int:
+        """Return the size of the largest batch to send."""
+        return self.cursor.stream.metadata.max_batch_bytes(self.topic)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Return True if the target topic is known to be compacted."""
+        return self.cursor.stream.metadata.is_compacted(self.topic)
+
+    @property
+    def target_id(self) -> bytes:
+        """Return the id of the target topic, which `check_topics` has compared; all zeros if it has none."""
+        return self.cursor.target_ids.get(self.topic) or bytes(16)
+
+    @property
+    def is_same_topic(self) -> bool:
+        """Return True if the target topic is known by its id."""
+        return any(self.target_id)
 
     def repeatable_batch(self) -> UnconfirmedBatch | None:
         """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""
@@ -152,7 +181,7 @@ class Outlet:
         self.sent.append(entry)
         entry.unit.begun = True
         identity = channel.identity
-        entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count))
+        entry.batch.stamp(identity.producer_id, identity.epoch, channel.number(entry.count, entry.old))
         return entry
 
     def acknowledged(self, base_offset: int) -> None:
@@ -162,9 +191,11 @@ class Outlet:
         try:
             channel.acknowledged(base_offset)
         except NumbersBroken as error:
-            cursor.interrupt(cursor.stop_error(entry.first, str(error), final=True))
+            self.contradicted_at, self.contradiction = base_offset, error
+            cursor.interrupt(LookAgain(str(error)))
         if not channel.must_read_log:
-            self.last_ack, self.unconfirmed = time.monotonic(), None
+            self.last_timestamp = min(time.time() * 1000, entry.batch.max_timestamp)
+            self.unconfirmed = None
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()
@@ -188,21 +219,36 @@ class Outlet:
             cursor.interrupt(cursor.stop_error(entry.first, reason))
         elif _refuses_topic(error):
             cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses {self.topic}: {describe(error)}"))
-        elif not _refuses_record(error):
+        elif _refuses_record(error) and not self._arrived_damaged(error, entry):
+            self._find_bad_record(error, entry)
+        elif _may_pass(error):
             cursor.interrupt(error)
-        elif entry.unit.single:
+        else:
+            cursor.interrupt(cursor.stop_error(entry.first, f"the target refuses a batch: {describe(error)}"))
+        if not self.sent:
+            cursor.drained.set()
+
+    def _arrived_damaged(self, error: Exception, entry: Entry) -> bool:
+        """Return True if a batch may have been damaged on its way: an error that may pass, for the first time."""
+        is_first_time = self.suspect != entry.first
+        self.suspect = entry.first
+        return is_first_time and _may_pass(error)
+
+    def _find_bad_record(self, error: Exception, entry: Entry) -> None:
+        """Send a refused batch again in halves, until the record that is to blame is alone."""
+        cursor = self.cursor
+        if entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
             undeliverable = cursor.undeliverable_error(entry.first, cause, entry.unit)
             undeliverable.place = self.place
             cursor.interrupt(undeliverable)
+            return
+        is_too_large = isinstance(error, BrokerError) and error.code == MESSAGE_TOO_LARGE
+        if is_too_large and entry.count > 1:
+            cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
         else:
-            if code == MESSAGE_TOO_LARGE and entry.count > 1:
-                cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
-            else:
-                cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
-            cursor.interrupt(SplitBatch(describe(error)))
-        if not self.sent:
-            cursor.drained.set()
+            cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
+        cursor.interrupt(SplitBatch(describe(error)))
 
     def abandoned(self, error: Exception) -> None:
         """Interrupt the cursor, because the connection was lost: no answer to the batches in flight will come."""
@@ -229,6 +275,13 @@ class Outlet:
 def _refuses_topic(error: Exception) -> bool:
     """Return True if the broker will refuse every batch for the topic. `kafka_errors` says how far each code reaches."""
     return isinstance(error, BrokerError) and error.scope >= Scope.TOPIC and not error.retriable
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return True if the broker may take the batch later, or if the log tells more: then it is read, and sent again."""
+    if not isinstance(error, BrokerError) or error.retriable:
+        return True
+    return error.code in _TOLD_BY_THE_LOG or error.code not in CODES
 
 
 def _refuses_record(error: Exception) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,6 +12,7 @@ import numpy as np
 
 from mirrormaker.errors import DataError, Undeliverable
 from mirrormaker.model.progress import Unit
+from mirrormaker.wire.records.batch import Batch
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.compression import NONE
 from mirrormaker.wire.records.murmur2 import by_key
@@ -61,19 +61,19 @@ class Repack:
     def update_expiry_cutoff(self) -> None:
         """Compute from which age on a broker may forget which producer wrote a record."""
         self._expiry_cutoff_ms = self.cursor.expiry_cutoff_ms()
-        self.cursor.doubt_idle_leaders(time.time() - self._expiry_cutoff_ms / 1000)
+        self.cursor.doubt_leaders(self._expiry_cutoff_ms)
 
-    def is_old(self, max_timestamp: int) -> bool:
-        """Return True if a broker may forget which producer wrote this.
+    def is_old(self, batch: Batch) -> bool:
+        """Return True if a broker may forget which producer wrote the batch.
 
-        Raise AwaitZombies if that is so and a former sender's requests may still arrive: the record would be appended
-        twice.
+        Raise AwaitZombies if its first record is that old, and a former sender's requests may have arrived since the log
+        was read: one of them may hold old records of this batch alone, and they would be appended twice.
         """
-        if max_timestamp >= self._expiry_cutoff_ms:
-            return False
-        if time.monotonic() < self.cursor.zombies_until:
+        is_old = bool(batch.max_timestamp < self._expiry_cutoff_ms)
+        begins_old = is_old or batch.first_timestamp < self._expiry_cutoff_ms
+        if begins_old and self.cursor.zombies_until:
             raise AwaitZombies
-        return True
+        return is_old
 
     def pass_over(self, end: int, epoch: int) -> None:
         """Move past offsets up to `end` that have nothing to send."""
@@ -131,7 +131,7 @@ class Repack:
             parts = [self._without_skipped(o, p, records, unit) for o, p in zip(outlets, parts, strict=True)]
             limits = [min(self._task.batch_bytes, outlet.max_bytes) for outlet in outlets]
             for packed in pack_shares(records, parts, limits, codec):
-                ready.append((outlets[packed.share], packed, self.is_old(packed.batch.max_timestamp)))
+                ready.append((outlets[packed.share], packed, self.is_old(packed.batch)))
         if failure is not None and cursor.is_skipping:
             raise Renumber(RestartAt.SAME_PLACE, FAILS_ONLY_NOW)
         total = sum(len(packed.batch.data) for _, packed, _ in ready)
@@ -215,6 +215,8 @@ class Repack:
                     await self._handle(handler_round, records, end, epoch, codec, size)
             except DataError as error:
                 cursor.interrupt(cursor.stop_error(end, str(error)))
+            except asyncio.CancelledError:  # a handler may raise it, or the whole stream ends
+                cursor.interrupt(cursor.stop_error(end, "its message handler raised CancelledError"))
             except Exception as error:  # whatever a handler raises must be reported
                 cursor.interrupt(error)
             finally:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
-from mirrormaker.errors import BadFrame, BrokerError, NumbersBroken, UnsupportedRequest, raise_for
-from mirrormaker.kafka_errors import (
-    LEADER_NOT_AVAILABLE,
-    NOT_ENOUGH_REPLICAS,
-    NOT_LEADER_OR_FOLLOWER,
-    OFFSET_OUT_OF_RANGE,
-)
+from mirrormaker.errors import BrokerError, CorruptBatch, LogReplaced, NumbersBroken, RecordsLost
+from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
-from mirrormaker.wire.client.cluster import Cluster, Partition
-from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
-from mirrormaker.wire.protocol import fetch, produce
-from mirrormaker.wire.protocol.messages import DescribeProducersRequest
-from mirrormaker.wire.records.batch import Batch, Batches, split
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.records.batch import Batch, Batches
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
+from mirrormaker.worker.target_log import TargetLog
 
-# Limit of one answer to the scan. A position is committed after 64 MB of one partition, so a scan reads little more.
-_SCAN_BYTES = 8 << 20
 _MAX_UNPACKED = 1 << 30  # bytes of the last batch found, once it is unpacked
 _PARALLEL_SCANS = 4  # target partitions that are read at the same time for one source partition
-_HIGH_WATERMARK_POLL = 0.02  # seconds between requests for a high watermark that has not reached the log end
-_STUCK_AFTER = 2.0  # seconds without enough in-sync replicas until the unconfirmed batch is sent again
-_REPEAT_TIMEOUT_MS = 1000  # how long the broker may hold that request
+_TAIL = 1000  # offsets at the end of a log that is shorter than it was
 
 
 def restart_outlets(
@@ -66,9 +54,13 @@ async def scan_outlets(
         async with slots:
             last = None
             if outlet in unknown:
-                present, last = await read_back(target, outlet.topic, outlet.channel, outlet.repeatable_batch())
-                outlet.unconfirmed = None
-                outlet.skip += present
+                try:
+                    last = await _scan(target, outlet)
+                except NumbersBroken:
+                    # The metadata may be outdated: in another topic of the same name other numbers are no wonder.
+                    await target.refresh([outlet.topic])
+                    outlet.cursor.stream.check_topics(outlet.cursor)
+                    raise
             if last is None and outlet in ahead:
                 last = await read_last(target, outlet.topic, cut_of(outlet))
             outlet.last_skipped = last
@@ -81,27 +73,96 @@ async def scan_outlets(
             task.cancel()
 
 
+async def _scan(target: Cluster, outlet: Outlet) -> RecordDigest | None:
+    """Set what an outlet has to skip from the log after its cut; return the last record of ours there."""
+    channel = outlet.channel
+    present, last = await read_back(
+        target,
+        outlet.topic,
+        channel,
+        outlet.repeatable_batch(),
+        is_compacted=outlet.is_compacted,
+        is_same_topic=outlet.is_same_topic,
+    )
+    if outlet.contradiction is not None:
+        raise outlet.contradiction
+    if outlet.sequence_refusals > 1 and not present:
+        remembered = await TargetLog(target, outlet.topic, channel.partition).last_sequence(channel.identity)
+        if remembered is not None:
+            channel.check_not_behind(remembered)
+    outlet.unconfirmed = None
+    outlet.skip += present
+    return last
+
+
 async def read_back(
-    target: Cluster, topic: str, channel: Channel, unconfirmed: UnconfirmedBatch | None = None
+    target: Cluster,
+    topic: str,
+    channel: Channel,
+    unconfirmed: UnconfirmedBatch | None = None,
+    *,
+    is_compacted: bool = False,
+    is_same_topic: bool = False,
 ) -> tuple[int, RecordDigest | None]:
-    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last."""
-    _leader(target, topic, channel.partition)
-    end = await _replicated_end(target, topic, channel.partition, unconfirmed)
+    """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last.
+
+    `is_same_topic`: the topic's id proves that it was not created again since the cut.
+    """
+    log = TargetLog(target, topic, channel.partition)
+    log.leader()
+    end = await log.replicated_end(unconfirmed)
+    start = await log.start()
     if end < channel.offset:
-        raise NumbersBroken(
-            f"the target's log ends at {end}, before offset {channel.offset} which it had acknowledged:"
-            " records were lost there (an unclean election?)"
-        )
-    start = await _offset(target, topic, channel.partition, EARLIEST)
+        await _explain_shorter_log(log, topic, channel, start, end, is_same_topic)
+        channel.offset = end
     log_start_passed = start > channel.offset
-    start = max(start, channel.offset)
+    logged, last = await _own_batches(log, channel.identity, max(start, channel.offset), end)
+    if log_start_passed and not logged:
+        remembered = await log.last_sequence(channel.identity)
+        if remembered is not None:
+            logged = [LoggedBatch(end - 1, end - 1, channel.identity, remembered, remembered, 1)]
+    present = channel.resume(logged, log_start_passed=log_start_passed, is_compacted=is_compacted)
+    return present, _last_record(last) if last is not None else None
+
+
+async def _explain_shorter_log(
+    log: TargetLog, topic: str, channel: Channel, start: int, end: int, is_same_topic: bool
+) -> None:
+    """Raise the reason why a log ends before an offset that it had acknowledged, unless nothing of ours is missing.
+
+    Numbers of ours from before the cut prove that it is still the same log. They are looked for only at its end: where
+    the log was cut off, the last records that it had acknowledged come right before.
+    """
+    logged, _ = await _own_batches(log, channel.identity, max(start, end - _TAIL), end)
+    after = [channel.missing_after(batch.last_sequence) for batch in logged]
+    missing = min((count for count in after if count is not None), default=None)
+    if missing is None and not is_same_topic:
+        raise LogReplaced(topic)
+    if missing == 0:
+        return
+    count = f"at most {channel.offset - end}" if missing is None else str(missing)
+    raise RecordsLost(
+        f"LOST {count} records that the target had acknowledged: its log ends at offset {end}, before {channel.offset}"
+    )
+
+
+async def _own_batches(
+    log: TargetLog, identity: Identity, start: int, end: int
+) -> tuple[list[LoggedBatch], Batch | None]:
+    """Return the numbers of a producer's batches from one offset to another, and the last of these batches."""
     logged: list[LoggedBatch] = []
     last: Batch | None = None
     while start < end:
-        batches = await _fetch(target, topic, channel.partition, start)
-        for batch in batches:
-            identity = Identity(batch.producer_id, batch.producer_epoch)
-            if batch.last_offset >= start and identity == channel.identity and not batch.is_control:
+        reached = 0
+        for batch in await log.fetch(start):
+            if batch.base_offset < reached:
+                raise CorruptBatch(
+                    f"the batch at offset {batch.base_offset} comes after one that ends at {reached - 1}"
+                )
+            reached = batch.last_offset + 1
+            producer = Identity(batch.producer_id, batch.producer_epoch)
+            if reached > start and producer == identity and not batch.is_control:
+                batch.check()
                 logged.append(
                     LoggedBatch(
                         batch.base_offset, batch.last_offset, identity,
@@ -109,20 +170,16 @@ async def read_back(
                     )
                 )  # fmt: skip
                 last = batch
-        if not batches:  # nothing, or only messages of an older format, which a mirror never writes
-            raise BrokerError(
-                NOT_LEADER_OR_FOLLOWER, f"the target returned no batch of {topic}-{channel.partition} at offset {start}"
-            )
-        start = batches[-1].last_offset + 1
-    if log_start_passed and not logged:
-        logged = await _producer_state(target, topic, channel, end)
-    return channel.resume(logged, log_start_passed=log_start_passed), _last_record(last) if last is not None else None
+        if reached <= start:  # nothing, or only messages of an older format, which a mirror never writes
+            raise BrokerError(NOT_LEADER_OR_FOLLOWER, f"the target returned no batch of {log} at offset {start}")
+        start = reached
+    return logged, last
 
 
 async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | None:
     """Return the record right before a cut's offset, which is ours; None if it is no longer there."""
     try:
-        batches = await _fetch(target, topic, cut.partition, cut.offset - 1) if cut.offset else []
+        batches = await TargetLog(target, topic, cut.partition).fetch(cut.offset - 1) if cut.offset else []
     except BrokerError as error:
         if error.code != OFFSET_OUT_OF_RANGE:
             raise
@@ -137,89 +194,3 @@ def _last_record(batch: Batch) -> RecordDigest | None:
     if not len(records) or records.offsets[-1] != batch.last_offset:
         return None
     return RecordDigest.of(records, -1)
-
-
-async def _producer_state(target: Cluster, topic: str, channel: Channel, end: int) -> list[LoggedBatch]:
-    """Return the last batch that the leader remembers of our producer.
-
-    The log is the better witness; this is used only where retention has deleted all our batches.
-    """
-    leader = target.leader(topic, channel.partition)
-    request = DescribeProducersRequest(
-        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[channel.partition])]
-    )
-    try:
-        answer = await target.ask(request, leader.leader if leader else None)
-    except UnsupportedRequest:
-        return []  # before Kafka 2.8; the ledger has to do
-    for producer in answer.topics[0].partitions[0].active_producers or ():
-        if Identity(producer.producer_id, producer.producer_epoch) == channel.identity and producer.last_sequence >= 0:
-            return [LoggedBatch(end - 1, end - 1, channel.identity, producer.last_sequence, producer.last_sequence, 1)]
-    return []
-
-
-async def _replicated_end(target: Cluster, topic: str, partition: int, unconfirmed: UnconfirmedBatch | None) -> int:
-    """Return the leader's log end offset, once the high watermark has reached it: records beyond that may still vanish.
-
-    A leader of Kafka 4 does not move its high watermark while there are fewer in-sync replicas than
-    `min.insync.replicas`. If that setting is lowered, it moves it only at the next append. Therefore a batch that may
-    have been appended is sent once more: the broker recognises the duplicate, answers it, and updates its high
-    watermark.
-    """
-    end = await _offset(target, topic, partition, LATEST, DEBUGGING_REPLICA)
-    began = time.monotonic()
-    while await _offset(target, topic, partition, LATEST) < end:
-        await asyncio.sleep(_HIGH_WATERMARK_POLL)
-        if unconfirmed is not None and time.monotonic() - began > _STUCK_AFTER:
-            await _send_again(target, topic, partition, unconfirmed)
-            raise BrokerError(NOT_ENOUGH_REPLICAS, "the end of the target's log is not on enough in-sync replicas yet")
-    return end
-
-
-async def _send_again(target: Cluster, topic: str, partition: int, unconfirmed: UnconfirmedBatch) -> None:
-    """Send the batch once more, only within the lease as always. The answer does not matter: the log will tell."""
-    leader = _leader(target, topic, partition)
-    connection = await target.connection(leader.leader, "produce-again")
-    version = produce.version_for(connection, [unconfirmed.topic_id])
-    topics = [(topic, unconfirmed.topic_id, [(partition, memoryview(unconfirmed.data))])]
-    parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
-    answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
-    await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
-
-
-def _leader(target: Cluster, topic: str, partition: int) -> Partition:
-    leader = target.leader(topic, partition)
-    if leader is None:
-        raise BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader on the target")
-    return leader
-
-
-async def _offset(target: Cluster, topic: str, partition: int, when: int, replica: int = -1) -> int:
-    offset = (await list_offsets(target, [(topic, partition)], when, replica=replica))[topic, partition]
-    if isinstance(offset, Exception):
-        raise offset
-    return offset
-
-
-async def _fetch(target: Cluster, topic: str, partition: int, offset: int) -> list[Batch]:
-    leader = _leader(target, topic, partition)
-    connection = await target.connection(leader.leader, "scan")
-    version = fetch.version_for(connection, [target.topics[topic].id])
-    wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
-    body = fetch.encode_request(
-        version,
-        [(topic, target.topics[topic].id, [wanted])],
-        max_wait_ms=100,
-        min_bytes=1,
-        max_bytes=_SCAN_BYTES,
-        read_committed=False,
-    )
-    answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    error, parts = fetch.decode_response(
-        version, await asyncio.wait_for(asyncio.shield(answer), target.endpoint.request_timeout)
-    )
-    raise_for(error)
-    if not parts:
-        raise BadFrame(f"the broker did not answer for {topic}-{partition}")
-    raise_for(parts[0].error, topic)
-    return [batch for run in split(parts[0].records) if isinstance(run, Batches) for batch in run]

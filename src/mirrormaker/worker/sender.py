@@ -7,7 +7,7 @@ import time
 from collections import deque
 from functools import partial
 
-from mirrormaker.errors import BadFrame, BrokerError, ConnectionLost, CorruptBatch
+from mirrormaker.errors import BrokerError, ConnectionLost, DataError
 from mirrormaker.kafka_errors import CORRUPT_MESSAGE
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import produce
@@ -29,6 +29,8 @@ class Sender:
         self._in_flight: deque[tuple[float, list[Outlet]]] = deque()  # (when it was sent, its outlets)
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
+        # Since when batches are ready and nothing is in flight, as `tick` has seen it.
+        self._stuck_since: float | None = None
 
     def offer(self, outlet: Outlet) -> None:
         """Send the outlet's batches as soon as possible."""
@@ -41,6 +43,12 @@ class Sender:
 
     def pump(self) -> None:
         """Send requests until too many are in flight or the kernel's send buffer is full."""
+        try:
+            self._pump()
+        except Exception as error:  # whatever it is, no cursor must wait for a batch that nobody sends
+            self._lost(error)
+
+    def _pump(self) -> None:
         connection = self._connection
         if connection is None or not connection.is_open:
             if self.ready and (self._opening is None or self._opening.done()):
@@ -61,6 +69,8 @@ class Sender:
             return False
         topics: dict[tuple[str, bytes], dict[int, Part]] = {}
         outlets: list[Outlet] = []
+        # From now on: `_lost` must find these outlets if the request cannot be made.
+        self._in_flight.append((time.monotonic(), outlets))
         room = 1 << 62  # the first batch is sent whatever its size
         for outlet in list(self.ready):
             topic = topics.get((outlet.topic, outlet.target_id))
@@ -76,7 +86,7 @@ class Sender:
             if version < produce.FIRST_WITH_RECORD_BATCHES:
                 try:
                     data = legacy.to_message_set(entry.batch, 1 if version >= 2 else 0)
-                except CorruptBatch as error:
+                except DataError as error:
                     outlet.refused(BrokerError(CORRUPT_MESSAGE, str(error)))
                     continue
             if topic is None:
@@ -86,6 +96,7 @@ class Sender:
             if not outlet.ready:
                 del self.ready[outlet]
         if not outlets:
+            self._in_flight.pop()
             return False
         # If some did not fit, those that were served go to the end of the line.
         if room < 0 or len(self.ready) > len(outlets):
@@ -98,25 +109,25 @@ class Sender:
             acks=self._task.acks,
             timeout_ms=self._produce_timeout_ms,
         )
-        self._in_flight.append((time.monotonic(), outlets))
         connection.send(produce.API_KEY, version, produce.is_flexible(version), parts, partial(self._answered, version))
         return True
 
     def _answered(self, version: int, data: memoryview | None, error: Exception | None) -> None:
         if not self._in_flight:
             return  # the connection was given up already
-        if data is None:
-            self._lost(error or ConnectionLost("closed"))
-            return
         try:
-            results = produce.decode_response(version, data)
-        except BadFrame as bad:
-            self._lost(ConnectionLost(str(bad)))
-            return
-        _, outlets = self._in_flight.popleft()
+            if data is None:
+                raise error or ConnectionLost("closed")
+            self._take_results(produce.decode_response(version, data), by_id=version >= produce.FIRST_WITH_TOPIC_IDS)
+        except Exception as reason:  # whatever it is, no cursor must wait for an answer that nobody reads
+            self._lost(reason)
+        else:
+            self.pump()
+
+    def _take_results(self, results: list[produce.Appended], *, by_id: bool) -> None:
+        """Give each outlet of the oldest request its result."""
         by_partition = {result[:2]: result for result in results}
-        by_id = version >= produce.FIRST_WITH_TOPIC_IDS
-        for outlet in outlets:
+        for outlet in self._in_flight[0][1]:
             result = by_partition.get((outlet.target_id if by_id else outlet.topic, outlet.partition))
             if result is not None and result.error == 0 and result.base_offset >= 0:
                 outlet.acknowledged(result.base_offset)
@@ -126,17 +137,21 @@ class Sender:
                 outlet.refused(ConnectionLost(f"broker {self.node} did not answer for {outlet}"))
             if outlet.ready:
                 self.ready[outlet] = None
-        self.pump()
+        # Only now: `_lost` must find all outlets of the request if one of them fails.
+        self._in_flight.popleft()
 
     async def _open(self) -> None:
         try:
             self._connection = await self._target.connection(self.node, f"produce-{self.lane}")
+            if not self._connection.is_open:
+                raise self._connection.error or ConnectionLost(f"broker {self.node} closed the connection")
             self._connection.on_drain = self.pump
-            self.pump()
-        except OSError as error:
+        except Exception as error:  # a version that does not fit, an answer that cannot be read, and so on
             self._lost(error)
+        else:
+            self.pump()
 
-    def _lost(self, error: BaseException) -> None:
+    def _lost(self, error: Exception) -> None:
         """Close the connection, and interrupt every cursor that has batches in flight or ready here."""
         if self._connection is not None and self._connection.is_open:
             self._connection.close(abort=True)
@@ -145,12 +160,25 @@ class Sender:
         self._in_flight.clear()
         self.ready.clear()
         for outlet in affected:
-            outlet.abandoned(error if isinstance(error, Exception) else ConnectionLost(str(error)))
+            outlet.abandoned(error)
 
     def tick(self, timeout: float) -> None:
-        """Give up the connection if the broker has not answered its oldest request for so many seconds."""
-        if self._in_flight and time.monotonic() - self._in_flight[0][0] > timeout:
+        """Give up the connection if for so many seconds the broker has not answered, or nothing could be sent to it.
+
+        Nothing can be sent while a connection is being opened, or while a login is renewed on it.
+        """
+        now = time.monotonic()
+        if self._in_flight or not self.ready:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        if self._in_flight and now - self._in_flight[0][0] > timeout:
             self._lost(ConnectionLost(f"broker {self.node} did not acknowledge within {timeout:g} s"))
+        elif self._stuck_since is not None and now - self._stuck_since > timeout:
+            if self._opening is not None:
+                self._opening.cancel()
+            self._stuck_since = None
+            self._lost(ConnectionLost(f"nothing could be sent to broker {self.node} for {timeout:g} s"))
 
     def close(self, *, abort: bool) -> None:
         """Close the connection; `abort` resets it, so that the broker drops what it has not read."""

@@ -10,21 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from mirrormaker.control.control_client import ControlClient
 from mirrormaker.control.control_messages import Take
 from mirrormaker.control.lease import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, lease_clock
-from mirrormaker.errors import OUTAGE, BrokerError, DriverGone, MirrorError, describe
+from mirrormaker.errors import BrokerError, DriverGone, LogReplaced, MirrorError, describe
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
-from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetchers import Fetchers
 from mirrormaker.worker.handler import load_handler
-from mirrormaker.worker.interrupts import Renumber, RestartAt
+from mirrormaker.worker.interrupts import AwaitZombies, Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.reporting import Reporting
 from mirrormaker.worker.sender import Sender
@@ -33,6 +34,10 @@ from mirrormaker.worker.stream_task import StreamTask
 
 # How many seconds a cursor waits at the source's end for records that it expects to skip. A failover is shorter.
 _SKIP_WITHIN = 15.0
+# How many seconds a cursor waits for an acknowledgement once no request of a former sender can be appended any more.
+_PROVED_WITHIN = 2.0
+# How many cursors read their logs again in one tick, so that thousands of idle ones do not hold up the others.
+_READ_AGAIN_AT_ONCE = 100
 
 T = TypeVar("T")
 
@@ -49,8 +54,8 @@ class Stream:
         self.cursors: dict[TopicPartition, Cursor] = {}
         # Partitions to take as soon as the cursor that has them now has ended.
         self._next: dict[TopicPartition, Take] = {}
-        # Cursors that wait for records which the target holds already.
-        self._skipping: set[Cursor] = set()
+        # Cursors that wait for records which the target holds already, or for a proof of what it holds.
+        self._watched: set[Cursor] = set()
         self._senders: dict[tuple[int, int], Sender] = {}
         self.metadata = StreamMetadata(self.source, self.target, self._source_refreshed, self._check_topics)
         self._fetchers = Fetchers(self.source, work, self.buffer, self.metadata.refresh_source)
@@ -77,6 +82,7 @@ class Stream:
         task = self.work
         client = await ControlClient.open(task.control, task.secret, task.flow, task.job, self.number, self.attempt)
         listening = asyncio.create_task(self._follow_orders(client))
+        self._spawn(self.metadata.follow_target(self._target_topics))
         try:
             next_tick = time.monotonic() + REPORT_EVERY
             while not self._stopping.is_set():
@@ -165,9 +171,12 @@ class Stream:
             self._stopping.set()
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
-        for cursor in self._skipping:
+        for cursor in self._watched:
             cursor.check_skipping(_SKIP_WITHIN)
-        self._skipping = {cursor for cursor in self._skipping if cursor.flowing and cursor.is_skipping}
+        overdue = (cursor for cursor in self._watched if cursor.must_read_again(_PROVED_WITHIN))
+        for cursor in islice(overdue, _READ_AGAIN_AT_ONCE):
+            cursor.interrupt(AwaitZombies())
+        self._watched = {cursor for cursor in self._watched if cursor.flowing and cursor.is_unproved}
 
     def _close(self) -> None:
         abort = not self.has_lease()
@@ -214,7 +223,7 @@ class Stream:
         """Return False if the driver has seen a topic created again that our metadata shows as it was before."""
         try:
             self.check_topics(cursor)
-        except Renumber:
+        except (LogReplaced, Renumber):
             return False
         return True
 
@@ -234,13 +243,17 @@ class Stream:
         if (take := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
             self._take(take)
 
+    def _target_topics(self) -> set[str]:
+        """Return the topics that this stream's cursors write to."""
+        return {outlet.topic for cursor in self.cursors.values() for outlet in cursor.outlets}
+
     async def _learn_topics(self, cursor: Cursor) -> None:
-        """Refresh the metadata of a cursor's topics, and read their limits. Cursors share the requests."""
+        """Refresh the metadata of a cursor's topics, and read their settings. Cursors share the requests."""
         topics = {outlet.topic for outlet in cursor.outlets}
         try:
             await asyncio.gather(self.metadata.refresh_source({cursor.topic}), self.metadata.refresh_target(topics))
-            await self.metadata.read_limits(topics & self.target.topics.keys())
-        except OUTAGE as error:
+            await self.metadata.read_settings(topics & self.target.topics.keys())
+        except Exception as error:  # whatever it is, the next attempt or the cursor itself finds out
             cursor.note = describe(error)
         if not self._knows_topics(cursor):
             cursor.note = cursor.note or "waiting until source and target show the topics"
@@ -250,24 +263,24 @@ class Stream:
 
     def fetch(self, cursor: Cursor) -> None:
         """Bring a cursor to the fetcher of its leader."""
-        if cursor.is_skipping:
-            self._skipping.add(cursor)
+        if cursor.is_unproved:
+            self._watched.add(cursor)
         self._fetchers.fetch(cursor)
 
     def check_topics(self, cursor: Cursor) -> None:
-        """Raise `Renumber` if a topic was deleted and created again: the sequence numbers were not meant for the new one.
+        """Raise `Renumber` or `LogReplaced` if a topic was deleted and created again: numbers are not meant for the new one.
 
-        Topics from before Kafka 2.8 have no id until their cluster is upgraded: the first id that a cursor sees is the one.
+        Topics from before Kafka 2.8 have no id until their cluster is upgraded: the first id that a cursor sees counts.
         """
-        source, target = self.source.topics.get(cursor.topic), self.target.topics.get(cursor.topic)
-        if source and any(source.id):
-            if any(cursor.source_id) and source.id != cursor.source_id:
-                raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
-            cursor.source_id = source.id
-        if target and any(target.id):
-            if any(cursor.target_id) and target.id != cursor.target_id:
-                raise Renumber(RestartAt.SAME_PLACE, "the target topic was deleted and created again")
-            cursor.target_id = target.id
+        source_id = _id_of(self.source, cursor.topic) or cursor.source_id
+        if any(cursor.source_id) and source_id != cursor.source_id:
+            raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
+        for topic, known_id in cursor.target_ids.items():
+            if any(known_id) and (_id_of(self.target, topic) or known_id) != known_id:
+                raise LogReplaced(topic)
+        target_id = _id_of(self.target, cursor.topic) or cursor.target_ids[cursor.topic]
+        if (source_id, target_id) != (cursor.source_id, cursor.target_ids[cursor.topic]):
+            cursor.learn_ids(source_id, target_id)
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """Return the sender to the leader of an outlet's target partition."""
@@ -302,11 +315,16 @@ class Stream:
                 self._fetchers.fetch(cursor)
 
     def _check_topics(self, topics: set[str]) -> None:
-        for cursor in [cursor for cursor in self.cursors.values() if cursor.topic in topics]:
+        for cursor in [cursor for cursor in self.cursors.values() if not topics.isdisjoint(cursor.target_ids)]:
             try:
                 self.check_topics(cursor)
-            except Renumber as reason:
+            except (LogReplaced, Renumber) as reason:
                 cursor.interrupt(reason)
+
+
+def _id_of(cluster: Cluster, topic: str) -> bytes:
+    """Return a topic's id; nothing if it has none, or is not known."""
+    return bytes.fromhex(topic_id(cluster, topic))
 
 
 def run(work: StreamTask, number: int, attempt: int) -> list[Position]:

@@ -1,21 +1,37 @@
-"""One stream's metadata of both clusters: topics, refreshed once for all partitions that ask, and the target's limits."""
+"""One stream's metadata of both clusters: topics, refreshed once for all partitions that ask, and the target's settings."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Set
+from typing import Any, NamedTuple
 
-from mirrormaker.errors import OUTAGE, UnsupportedRequest, WireError
+from mirrormaker.errors import OUTAGE, BrokerError, UnsupportedRequest
+from mirrormaker.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.protocol import produce
 
 _REFRESH_PAUSE = 0.1  # seconds between two refreshes of a cluster's metadata, however many partitions ask for one
 _TOPICS_PER_REQUEST = 100  # topics whose settings are asked for at once
+_FOLLOW_EVERY = 60.0  # seconds until a change on the target is noticed that causes no error
 _FIRST_WITH_ZSTD = 7  # version of Produce (Kafka 2.1)
 _UNLIMITED = 1 << 62
+_MAX_MESSAGE_BYTES, _CLEANUP_POLICY = "max.message.bytes", "cleanup.policy"
+
+
+class TopicSettings(NamedTuple):
+    """The settings of a target topic that matter to a stream."""
+
+    max_message_bytes: int = _UNLIMITED
+    is_compacted: bool = False
+
+
+# Where settings may not be read, the broker's refusals tell.
+_UNKNOWN = TopicSettings()
 
 
 class _SharedCall:
@@ -59,8 +75,8 @@ class StreamMetadata:
         self._on_source, self._on_target = on_source, on_target
         self._source_calls = _SharedCall(self._refresh_source, _REFRESH_PAUSE)
         self._target_calls = _SharedCall(self._refresh_target, _REFRESH_PAUSE)
-        self._limit_calls = _SharedCall(self._read_limits)
-        self._max_message_bytes: dict[str, int] = {}
+        self._settings_calls = _SharedCall(self._read_settings)
+        self._settings: dict[str, TopicSettings] = {}
         self._learned: dict[str, int] = {}  # by topic, the size of the last batch that the target has refused, halved
 
     async def refresh_source(self, topics: Iterable[str]) -> None:
@@ -72,20 +88,35 @@ class StreamMetadata:
         await self._target_calls(topics)
 
     async def _refresh_source(self, topics: set[str]) -> None:
-        with contextlib.suppress(*OUTAGE):
+        with contextlib.suppress(UnsupportedRequest, *OUTAGE):
             await self.source.refresh(topics)
         self._on_source(topics)
 
     async def _refresh_target(self, topics: set[str]) -> None:
-        with contextlib.suppress(*OUTAGE):
+        with contextlib.suppress(UnsupportedRequest, *OUTAGE):
             await self.target.refresh(topics)
         self._on_target(topics)
 
-    # -- the target's limits
+    async def follow_target(self, topics: Callable[[], set[str]]) -> None:
+        """Notice within a minute that a topic of the target was created again, or that its settings have changed."""
+        while True:
+            await asyncio.sleep(_FOLLOW_EVERY)
+            await self.refresh_target(topics())
+            try:
+                await self.read_settings(topics() & self.target.topics.keys())
+            except OUTAGE:
+                continue  # the next round tries again
+            except Exception:  # one bad answer must not end the rounds
+                traceback.print_exc()
+
+    # -- the target's settings
 
     def target_id(self, topic: str) -> bytes:
         """Return the id of a target topic."""
-        return self.target.topics[topic].id
+        known = self.target.topics.get(topic)
+        if known is None:
+            raise BrokerError(UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not on the target")
+        return known.id
 
     async def target_takes_zstd(self) -> bool:
         """Return True if the target's brokers know zstd (Kafka 2.1 and later)."""
@@ -98,22 +129,51 @@ class StreamMetadata:
 
     def max_message_bytes(self, topic: str) -> int:
         """Return the target topic's max.message.bytes, as far as it could be read."""
-        return self._max_message_bytes.get(topic, _UNLIMITED)
+        return self._settings.get(topic, _UNKNOWN).max_message_bytes
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return True if the target topic is known to be compacted."""
+        return self._settings.get(topic, _UNKNOWN).is_compacted
 
     def learn_limit(self, topic: str, size: int) -> None:
         """Send smaller batches: the target refused a larger one, though its settings allow it or could not be read."""
         self._learned[topic] = min(size, self.max_batch_bytes(topic))
 
-    async def read_limits(self, topics: Iterable[str]) -> None:
-        """Read max.message.bytes of target topics. Where that is not allowed, the broker's refusals tell."""
-        await self._limit_calls(topics)
+    async def read_settings(self, topics: Iterable[str]) -> None:
+        """Read the settings of target topics; partitions that ask meanwhile share the next request."""
+        await self._settings_calls(topics)
 
-    async def _read_limits(self, topics: set[str]) -> None:
+    async def have_settings_changed(self, topics: Set[str]) -> bool:
+        """Read the settings of target topics again; return True if they are no longer what was known of them."""
+        before = {topic: self._settings.get(topic, _UNKNOWN) for topic in topics}
+        await self.read_settings(topics)
+        return any(self._settings.get(topic, _UNKNOWN) != known for topic, known in before.items())
+
+    async def _read_settings(self, topics: set[str]) -> None:
         ordered = sorted(topics)
-        with contextlib.suppress(WireError, UnsupportedRequest):
-            for at in range(0, len(ordered), _TOPICS_PER_REQUEST):
-                some = ordered[at : at + _TOPICS_PER_REQUEST]
-                for result in await describe_configs(self.target, TOPIC, some, ["max.message.bytes"]):
-                    for setting in result.configs or ():
-                        if setting.name == "max.message.bytes" and setting.value:
-                            self._max_message_bytes[result.resource_name] = int(setting.value)
+        failed: BrokerError | None = None
+        for at in range(0, len(ordered), _TOPICS_PER_REQUEST):
+            some = ordered[at : at + _TOPICS_PER_REQUEST]
+            try:
+                results = await describe_configs(self.target, TOPIC, some, [_MAX_MESSAGE_BYTES, _CLEANUP_POLICY])
+            except UnsupportedRequest:
+                return  # before Kafka 0.11
+            for result in results:
+                error = BrokerError(result.error_code) if result.error_code else None
+                if error is not None and error.retriable:
+                    failed = error
+                else:
+                    self._learn_settings(result.resource_name, _UNKNOWN if error is not None else _settings(result))
+        if failed is not None:
+            raise failed
+
+    def _learn_settings(self, topic: str, found: TopicSettings) -> None:
+        if found != self._settings.get(topic, _UNKNOWN):
+            self._learned.pop(topic, None)
+        self._settings[topic] = found
+
+
+def _settings(described: Any) -> TopicSettings:
+    values = {setting.name: setting.value for setting in described.configs or () if setting.value}
+    size = int(values.get(_MAX_MESSAGE_BYTES, _UNLIMITED))
+    return TopicSettings(size, "compact" in values.get(_CLEANUP_POLICY, ""))

@@ -150,7 +150,13 @@ def test_a_coordinator_that_restarts_before_the_sync_does_not_fence_the_member_t
     refused = SimpleNamespace(error_code=FENCED_INSTANCE_ID)
     membership, _ = play((joined(5), synced(0, 1)))
     membership._member_id = ""
-    membership.answers = [joined(6, member="never stored"), synced(error=14), refused, joined(6, member="new"), synced(0)]
+    membership.answers = [
+        joined(6, member="never stored"),
+        synced(error=14),
+        refused,
+        joined(6, member="new"),
+        synced(0),
+    ]
     for error in (BrokerError, NotMember):
         with pytest.raises(error):
             asyncio.run(membership._join())

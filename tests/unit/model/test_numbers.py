@@ -72,8 +72,21 @@ def test_old_records_go_alone_even_when_the_identity_is_known() -> None:
     """The broker may forget us between two of them: it goes by the records' timestamps."""
     sender = known()
     assert sender.may_send(old=True)
-    sender.number(1)
+    sender.number(1, old=True)
     assert not sender.may_send(old=True)
+
+
+def test_behind_old_records_even_young_ones_go_alone_until_one_of_them_is_acknowledged() -> None:
+    """The broker forgets us by the timestamps of the last batch that it has: a hole could follow an old one."""
+    sender = known()
+    sender.number(1, old=True)
+    assert not sender.may_send(old=False), "the old one may be refused, and this one taken from an unknown producer"
+    sender.acknowledged(10)
+    assert sender.may_send(old=False)
+    sender.number(1)
+    assert not sender.may_send(old=False), "the broker may have forgotten us behind the old one"
+    sender.acknowledged(11)
+    sender.number(1)
     assert sender.may_send(old=False)
 
 
@@ -208,6 +221,32 @@ def test_a_compacted_target_is_counted_by_its_numbers() -> None:
     """The cleaner keeps a batch's first and last number, whatever becomes of the records in between."""
     new = Channel(US, Cut(0, 20, 5))
     assert new.resume([shown(5, 20, 10)._replace(records=1)]) == 10
+
+
+def test_on_a_compacted_target_batches_may_be_missing() -> None:
+    """The broker took the numbers in order: a later one proves those before it."""
+    new = Channel(US, Cut(0, 20, 5))
+    assert new.resume([shown(8, 23, 2), shown(90, 25, 1), shown(95, 28, 2)], is_compacted=True) == 10
+    assert new.cut == Cut(0, 30, 97)
+
+
+def test_on_a_compacted_target_numbers_may_jump_across_the_largest_one() -> None:
+    new = Channel(US, Cut(0, SEQUENCES - 3, 5))
+    assert new.resume([shown(9, 1, 2)], is_compacted=True) == 6
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [shown(7, 23, 3)],  # three numbers are missing, and there is only room for two records
+        [shown(5, 20, 3), shown(100, 20, 3)],  # one is there twice
+        [shown(100, 19, 3)],  # from before the cut
+    ],
+)
+def test_on_a_compacted_target_numbers_still_have_to_grow_and_have_room(log: list[LoggedBatch]) -> None:
+    new = Channel(US, Cut(0, 20, 5))
+    with pytest.raises(NumbersBroken, match=r"producer id 7 at offset \d+ where \d+ comes next"):
+        new.resume(log, is_compacted=True)
 
 
 def test_counting_goes_on_across_the_largest_number() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.worker_stage import Play, Stage
+from tests.support.worker_stage import LogStage, Play, Stage
 
 
 @pytest.fixture
@@ -22,6 +22,26 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             finally:
                 stage.run.cancel()
                 await asyncio.gather(stage.run, return_exceptions=True)
+
+        asyncio.run(whole())
+
+    return run
+
+
+@pytest.fixture
+def play_with_log(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[LogStage], Awaitable[None]]], None]:
+    """Run a test's scene on a stage whose target has a log; give up after 30 s."""
+
+    def run(scene: Callable[[LogStage], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            stage = LogStage(monkeypatch)
+            try:
+                await asyncio.wait_for(scene(stage), 30)
+            finally:
+                tasks = [stage.run, *stage.stream._runs]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(whole())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
+from mirrormaker.worker.interrupts import AwaitZombies
 from mirrormaker.worker.stream import Stream
 from tests.support.batches import Record, write_batch
 from tests.support.worker_stage import NOW, START, US, Play, Stage, fetcher_of, settle, until
@@ -88,6 +90,122 @@ def test_old_records_that_waited_are_looked_for_again(play: Play, monkeypatch: p
         stage.fetched(cursor, numbered(100, 10, timestamp=1000))
         await settle()
         assert not stage.wires[1].waiting, "100 to 109 are sent a second time"
+
+    play(scene)
+
+
+def test_a_batch_that_begins_with_an_old_record_waits_as_old_ones_do(play: Play) -> None:
+    """The former sender may have packed it differently, with the old records alone."""
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take(clean=False)
+        await until(lambda: cursor.flowing)
+        cursor.zombies_until = time.monotonic() + 0.1
+        rows = [Record(1000, None, b"old"), Record(NOW, None, b"young")]
+        mixed = list(split(memoryview(bytearray(write_batch(rows, base_offset=100).data))))
+        stage.fetched(cursor, mixed)
+        await settle()
+        assert not stage.wires[1].waiting
+        await until(lambda: stage.reads == 2 and cursor.flowing)
+
+    play(scene)
+
+
+def test_old_records_that_come_late_are_looked_for_as_well(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log was read when a former sender's request was still on its way. It has arrived since."""
+    monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take(clean=False)
+        await until(lambda: cursor.flowing)
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
+        stage.fetched(cursor, numbered(100, 10, timestamp=1000))
+        await until(lambda: stage.reads == 2 and cursor.flowing)
+        stage.fetched(cursor, numbered(100, 10, timestamp=1000))
+        await settle()
+        assert not stage.wires[1].waiting, "100 to 109 are sent a second time"
+
+    play(scene)
+
+
+def test_a_partition_is_clean_only_once_its_log_was_read_after_the_last_request_of_a_former_sender(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take(clean=False)
+        await until(lambda: cursor.flowing)
+        stage.log = [LoggedBatch(1000, 1009, US, 20, 29, 10)]
+        assert not cursor.is_clean, "a successor would not look for what has arrived since"
+        assert not cursor.must_read_again(0.0)
+        assert not cursor.must_read_again(60.0), "an acknowledgement may still come"
+        assert cursor.must_read_again(0.0)
+        cursor.interrupt(AwaitZombies())
+        await until(lambda: stage.reads == 2 and cursor.flowing)
+        assert cursor.outlets[0].skip == 10
+        assert cursor.is_clean
+
+    play(scene)
+
+
+def test_an_acknowledgement_proves_that_no_former_sender_is_ahead(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take(clean=False)
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, numbered(100, 10))
+        await settle()
+        assert not cursor.must_read_again(0.0)
+        stage.wires[1].answer(base_offset=1000)
+        assert not cursor.must_read_again(60.0)
+        assert not cursor.is_clean, "this batch may have arrived before the former sender's last one"
+        stage.fetched(cursor, numbered(110, 1))
+        await settle()
+        stage.wires[1].answer(base_offset=1010)
+        assert not cursor.must_read_again(60.0)
+        assert cursor.is_clean
+        assert stage.reads == 1
+
+    play(scene)
+
+
+def test_behind_an_old_batch_young_ones_go_one_by_one_until_one_is_acknowledged(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, numbered(100, 1))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        stage.fetched(
+            cursor, [*numbered(101, 1, timestamp=1000), *numbered(102, 1), *numbered(103, 1), *numbered(104, 1)]
+        )
+        for number, in_flight in ((21, [21]), (22, [22]), (23, [23, 24])):
+            assert stage.wires[1].numbers() == in_flight
+            stage.wires[1].answer(base_offset=980 + number)
+
+    play(scene)
+
+
+def test_a_leader_forgets_by_the_age_of_the_last_records_not_by_when_they_came(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of almost a day ago were mirrored an hour ago: the leader may have forgotten who wrote them."""
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+        await until(lambda: cursor.flowing)
+        young_enough = NOW - 22 * 3_600_000
+        stage.fetched(cursor, numbered(100, 1, young_enough))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        clock = time.time
+        monkeypatch.setattr(time, "time", lambda: clock() + 2 * 3600)
+        now = NOW + 2 * 3_600_000
+        stage.fetched(cursor, [*numbered(101, 1, now), *numbered(102, 1, now)])
+        await settle()
+        assert stage.wires[1].numbers() == [21], "two batches go to a leader that may not know us"
 
     play(scene)
 

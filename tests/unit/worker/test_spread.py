@@ -5,6 +5,9 @@ ones do (the next number of a known identity, or one of the last five again), an
 appended but not confirmed, lost with their connection, and delivered after their sender is dead. Streams crash and are
 replaced at a position that was reported some time before. In the end every record is there once, in its place, in
 order.
+
+In a fifth of the histories the target topic is deleted and created again, with requests on their way to it. In the end
+the new logs hold each record at most once and in order, and all records that the deleted logs do not hold.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kafka.partitioner.default import murmur2
 from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
-from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
@@ -29,16 +32,17 @@ from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
-from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.outlet import RecordDigest
+from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.stream import Stream
 from tests.support.answers import ProduceAnswer, encode_produce_answer
 from tests.support.batches import Record, write_batch
+from tests.support.scripted_target import ScriptedLog, ScriptedTarget
 from tests.support.worker_stage import TASK
 
+_make_certain = Cursor.make_certain
 US = Identity(7, 0)
 VERSION = 12
 HISTORIES = 120
@@ -47,17 +51,18 @@ NOT_LEADER, TIMED_OUT, OUT_OF_ORDER, INVALID = 6, 7, 45, 87
 BAD = b"bad"  # no broker takes a record with this in it
 
 
-class Log:
-    """One target partition."""
+class Log(ScriptedLog):
+    """One target partition, at its leader."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[int, Batch]] = []  # base offset, and the batch as it came
-        self.end = 0
+        super().__init__()
+        self.taken: list[tuple[int, Batch]] = []  # base offset, and the batch as it came
 
-    def append(self, data: memoryview) -> tuple[int, int]:
+    def take(self, data: memoryview) -> tuple[int, int]:
+        """Append a batch as a broker does; return the error code and the base offset."""
         batch = Batch(memoryview(bytearray(data)))
         batch.check()
-        mine = [(base, known) for base, known in self.batches if known.producer_id == batch.producer_id]
+        mine = [(base, known) for base, known in self.taken if known.producer_id == batch.producer_id]
         for base, known in mine[-5:]:
             if (known.base_sequence, known.count) == (batch.base_sequence, batch.count):
                 return 0, base
@@ -68,33 +73,15 @@ class Log:
         records = unpack(Batches.of(batch))
         if any(BAD in records.tail(i) for i in range(len(records))):
             return INVALID, -1
-        base = self.end
-        self.batches.append((base, batch))
-        self.end += batch.count
+        base = self.add(batch.data)
+        self.taken.append((base, batch))
+        assert self.producers is not None
+        self.producers[Identity(batch.producer_id, batch.producer_epoch)] = batch.last_sequence
         return 0, base
 
-    def of(self, identity: Identity, offset: int) -> list[tuple[int, Batch]]:
-        return [(a, b) for a, b in self.batches if a + b.count > offset and b.producer_id == identity.producer_id]
-
-    def seen(self, identity: Identity, offset: int) -> list[LoggedBatch]:
-        return [
-            LoggedBatch(
-                base,
-                base + b.count - 1,
-                identity,
-                b.base_sequence,
-                (b.base_sequence + b.count - 1) % SEQUENCES,
-                b.count,
-            )
-            for base, b in self.of(identity, offset)
-        ]
-
-    def values(self) -> list[tuple[int, bytes]]:
-        found = []
-        for _, batch in self.batches:
-            records = unpack(Batches.of(batch))
-            found += [(int(t), records.tail(i)) for i, t in enumerate(records.timestamps)]
-        return found
+    def values(self) -> list[int]:
+        """Return the numbers of the records in the log."""
+        return [int(t) - NOW for _, batch in self.taken for t in unpack(Batches.of(batch)).timestamps]
 
 
 class World:
@@ -110,6 +97,10 @@ class World:
         self.bad: set[int] = set()
         self.seen: Counter[str] = Counter()
         self.numbered_from = 0  # where the present identity begins
+        self.incarnation = 1  # of the target topic
+        self.is_recreated = chance.random() < 0.2
+        self.is_certain = False  # True while the driver is about to give a new identity
+        self.deleted: list[list[int]] = [[] for _ in self.logs]  # records of deleted logs
         for _ in range(chance.randint(3, 30)):
             rows: list[Record] = []
             for _ in range(chance.choice((1, 1, 2, 3, 20))):
@@ -131,7 +122,19 @@ class World:
 
     def start(self) -> Position:
         cuts = tuple(Cut(p, 0, 0) for p in range(len(self.logs)))
-        return Position("t", 3, 0, 0, "", US, "target", "", len(self.logs), cuts, by_key=True)
+        return Position("t", 3, 0, 0, "", US, "target", self.topic_id.hex(), len(self.logs), cuts, by_key=True)
+
+    @property
+    def topic_id(self) -> bytes:
+        return bytes([self.incarnation]) * 16
+
+    def create_again(self) -> None:
+        """Delete the target topic and create it again: requests on their way find the new one under its name."""
+        self.seen["created again"] += 1
+        self.incarnation += 1
+        for partition, log in enumerate(self.logs):
+            self.deleted[partition] += log.values()
+        self.logs = [Log() for _ in self.logs]
 
     def check(self) -> None:
         count = len(self.logs)
@@ -139,12 +142,14 @@ class World:
         for number, record in enumerate(self.records):
             if record.key is not None and number not in self.bad:
                 wanted[(murmur2(record.key) & 0x7FFFFFFF) % count].append(number)
-        keyless = []
-        for partition, log in enumerate(self.logs):
-            numbers = [timestamp - NOW for timestamp, _ in log.values()]
-            assert numbers == sorted(set(numbers)), f"partition {partition} holds {numbers}"
-            assert [n for n in numbers if self.records[n].key is not None] == wanted[partition]
-            keyless += [n for n in numbers if self.records[n].key is None]
+        keyless: list[int] = []
+        for partition, (log, deleted) in enumerate(zip(self.logs, self.deleted, strict=True)):
+            numbers = log.values()
+            if not self.seen["sent again"]:
+                assert numbers == sorted(set(numbers)), f"partition {partition} holds {numbers}"
+            found = sorted({*numbers, *deleted})
+            assert [n for n in found if self.records[n].key is not None] == wanted[partition]
+            keyless += [n for n in found if self.records[n].key is None]
         assert sorted(keyless) == [n for n, r in enumerate(self.records) if r.key is None and n not in self.bad]
 
 
@@ -153,6 +158,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.is_open = self.can_write = True
+        self.error: Exception | None = None
         self.versions = {0: (0, VERSION)}
         self.on_drain: Callable[[], None] | None = None
         self.waiting: list[tuple[list[tuple[int, memoryview]], Answered]] = []
@@ -185,19 +191,29 @@ class Actor:
         )
         self.wires: dict[int, Wire] = {}
         stream.target.brokers = {1: ("a", 1), 2: ("b", 1)}
-        partitions = {p: Partition(1 + p % 2, 0, 1) for p in range(len(world.logs))}
-        stream.target.topics = {"t": Topic("t", bytes(16), False, partitions)}
+        scripted = ScriptedTarget({})
 
-        async def connection(node: int, lane: str = "control") -> Wire:
+        async def connection(node: int, purpose: str = "control") -> Any:
+            scripted.logs = {("t", p): log for p, log in enumerate(world.logs)}
+            if purpose == "scan":
+                return await scripted.connection(node)
             if node not in self.wires or not self.wires[node].is_open:
                 self.wires[node] = Wire()
             return self.wires[node]
 
         async def refresh(topics: object = None) -> None:
-            return None
+            partitions = {p: Partition(1 + p % 2, 0, 1) for p in range(len(world.logs))}
+            stream.target.topics = {"t": Topic("t", world.topic_id, False, partitions)}
 
+        async def ask(request: Any, node: int | None = None) -> Any:
+            await asyncio.sleep(0)
+            scripted.logs = {("t", p): log for p, log in enumerate(world.logs)}
+            return await scripted.ask(request, node)
+
+        asyncio.ensure_future(refresh()).add_done_callback(lambda _: None)
         monkeypatch.setattr(stream.target, "connection", connection)
         monkeypatch.setattr(stream.target, "refresh", refresh)
+        monkeypatch.setattr(stream.target, "ask", ask)
         monkeypatch.setattr(stream, "fetch", lambda cursor: None)
         self.cursor = Cursor(stream, position, clean=clean)
         stream.cursors[position.key] = self.cursor
@@ -223,7 +239,7 @@ class Actor:
             if fate < 0.05:
                 results.append(Appended("", partition, NOT_LEADER, -1, None))
                 continue
-            error, base = self.world.logs[partition].append(data)
+            error, base = self.world.logs[partition].take(data)
             results.append(Appended("", partition, TIMED_OUT if fate < 0.08 and not error else error, base, None))
         body = encode_produce_answer(VERSION, ProduceAnswer([("t", bytes(16), results)], [], None, []))
         answered(memoryview(body), None)
@@ -236,7 +252,7 @@ class Actor:
             heard = self.world.chance.randint(0, len(waiting))  # the broker got these; nobody hears what it says
             for rows, _ in waiting[:heard]:
                 for partition, data in rows:
-                    self.world.logs[partition].append(data)
+                    self.world.logs[partition].take(data)
             for _, answered in waiting:
                 answered(None, ConnectionLost("gone"))
 
@@ -252,23 +268,32 @@ class Actor:
         self.world.seen["even" if not any(cut.ahead for cut in closing.cuts) else "ahead"] += 1
         return Actor(self.world, closing, monkeypatch, clean=self.cursor.is_clean)
 
-    def give_up(self, monkeypatch: pytest.MonkeyPatch) -> Actor:
-        """What the driver does about a record that no broker takes: on behind it, under new numbers."""
-        why = self.cursor.done.result()
-        assert isinstance(why, Undeliverable), why
-        assert why.offset in self.world.bad
-        self.world.seen["given up"] += 1
-        self.world.on_the_way.clear()  # the cursor has waited until they were through, or would never be
-        old = self.cursor.closing
+    def go_on(self, monkeypatch: pytest.MonkeyPatch) -> Actor:
+        """What the driver does about a cursor that has ended: on under new numbers, behind a record that no broker takes."""
+        world, why, old = self.world, self.cursor.done.result(), self.cursor.closing
+        offset, keep_ahead = old.offset, True
+        if isinstance(why, Undeliverable):
+            assert why.offset in world.bad
+            world.seen["given up"] += 1
+            offset = why.offset + 1
+        else:
+            assert isinstance(why, Renumber), why
+            assert world.incarnation > 1, why
+            keep_ahead = why.where == RestartAt.FORGOTTEN
+            world.seen["counted in a new log" if keep_ahead else "sent again"] += 1
         cuts = tuple(
-            Cut(c.partition, 0, c.offset if c.ahead else self.world.logs[c.partition].end, "", c.ahead)
+            Cut(c.partition, 0, c.offset, "", c.ahead)
+            if c.ahead and keep_ahead
+            else Cut(c.partition, 0, world.logs[c.partition].end)
             for c in old.cuts
         )
-        self.world.seen["given up with others ahead"] += any(c.ahead for c in cuts)
-        self.world.numbered_from = why.offset + 1
-        identity = Identity(old.identity.producer_id + 1, 0)
-        position = replace(old, offset=why.offset + 1, identity=identity, cuts=cuts, leader_epoch=-1)
-        return Actor(self.world, position, monkeypatch, clean=True)
+        world.seen["others ahead"] += any(c.ahead for c in cuts)
+        world.numbered_from, world.is_certain = offset, False
+        position = replace(
+            old, offset=offset, identity=Identity(old.identity.producer_id + 1, 0), cuts=cuts, leader_epoch=-1,
+            target_topic_id=world.topic_id.hex(),
+        )  # fmt: skip
+        return Actor(world, position, monkeypatch, clean=True)
 
     def crash(self) -> None:
         self.run.cancel()
@@ -286,7 +311,7 @@ def consistent(world: World, position: Position) -> bool:
     keyless = sum(record.key is None for record in numbered)
     numbers = [position.cut(p).sequence for p in range(len(counts))]
     numbers = [n - position.cut(p).ahead for p, n in enumerate(numbers)]
-    if world.seen["given up with others ahead"]:
+    if world.seen["others ahead"]:
         return True  # numbers and what was ahead when they were given cannot be told apart
     return sum(numbers) == sum(counts) + keyless and all(n >= c for n, c in zip(numbers, counts, strict=True))
 
@@ -294,21 +319,20 @@ def consistent(world: World, position: Position) -> bool:
 async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = world.chance
 
-    async def read_back(
-        target: object, topic: str, channel: Channel, again: object = None
-    ) -> tuple[int, RecordDigest | None]:
-        await asyncio.sleep(0)
-        log = world.logs[channel.partition]
-        ours = log.of(channel.identity, channel.offset)
-        found = RecordDigest.of(unpack(Batches.of(ours[-1][1])), -1) if ours else None
-        return channel.resume(log.seen(channel.identity, channel.offset)), found
+    async def make_certain(cursor: Cursor) -> None:
+        """By the time that the logs are read, requests of the dead are appended, or never will be."""
+        while world.on_the_way:
+            partition, data = world.on_the_way.pop(0)
+            if chance.random() < 0.5:
+                world.logs[partition].take(data)
+        world.is_certain = True  # the driver goes on in these logs
+        try:
+            await _make_certain(cursor)
+        except BaseException:
+            world.is_certain = False
+            raise
 
-    async def read_last(target: object, topic: str, cut: Cut) -> RecordDigest:
-        (batch,) = [b for base, b in world.logs[cut.partition].batches if base + b.count == cut.offset]
-        return RecordDigest.of(unpack(Batches.of(batch)), -1)
-
-    monkeypatch.setattr(resume_module, "read_back", read_back)
-    monkeypatch.setattr(resume_module, "read_last", read_last)
+    monkeypatch.setattr(Cursor, "make_certain", make_certain)
     actor = Actor(world, world.start(), monkeypatch, clean=True)
     reported = world.start()
     for _ in range(150):
@@ -331,17 +355,19 @@ async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             reported = actor.cursor.current
         elif what < 0.92 and world.on_the_way:
             partition, data = world.on_the_way.pop(0)
-            world.logs[partition].append(data)
+            world.logs[partition].take(data)
+        elif what < 0.94 and world.is_recreated and world.incarnation < 4 and not world.is_certain:
+            world.create_again()
         for _ in range(chance.choice((0, 1, 5))):
             await asyncio.sleep(0)
         if actor.cursor.done.done():
-            actor = actor.give_up(monkeypatch)
+            actor = actor.go_on(monkeypatch)
             reported = actor.cursor.current
     for _ in range(20_000):
         if actor.cursor.offset == len(world.records):
             break
         if actor.cursor.done.done():
-            actor = actor.give_up(monkeypatch)
+            actor = actor.go_on(monkeypatch)
         actor.fetch()
         actor.answer(smoothly=True)
         await asyncio.sleep(0)

@@ -138,7 +138,7 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
 
     monkeypatch.setattr(StreamMetadata, "refresh_source", look)
     monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
-    monkeypatch.setattr(StreamMetadata, "read_limits", nothing)
+    monkeypatch.setattr(StreamMetadata, "read_settings", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:
@@ -170,7 +170,7 @@ def test_partitions_that_start_together_share_the_requests_for_their_topics(monk
     async def describe(cluster: Cluster, kind: int, topics: list[str], keys: list[str]) -> list[Any]:
         described.append(len(topics))
         setting = SimpleNamespace(name="max.message.bytes", value="1000")
-        return [SimpleNamespace(resource_name=topic, configs=[setting]) for topic in topics]
+        return [SimpleNamespace(resource_name=topic, error_code=0, configs=[setting]) for topic in topics]
 
     async def run(cursor: Cursor) -> None:
         cursor.done.set_result(None)
@@ -214,7 +214,7 @@ def test_a_tick_looks_only_at_partitions_that_wait_for_records_to_skip(monkeypat
         stream._tick()
         looked_at.clear()
         stream._tick()
-        assert not looked_at and not stream._skipping
+        assert not looked_at and not stream._watched
 
     asyncio.run(body())
 

@@ -36,14 +36,14 @@ class Batch:
     """One record batch: its bytes, and the header fields that the mirror uses."""
 
     __slots__ = (
-        "_covered_by_crc", "_crc", "_length", "attributes", "base_offset", "base_sequence", "count", "data", "last_offset",
-        "leader_epoch", "max_timestamp", "producer_epoch", "producer_id",
+        "_covered_by_crc", "_crc", "_length", "attributes", "base_offset", "base_sequence", "count", "data",
+        "first_timestamp", "last_offset", "leader_epoch", "max_timestamp", "producer_epoch", "producer_id",
     )  # fmt: skip
 
     def __init__(self, data: memoryview) -> None:
         (
             self.base_offset, self._length, self.leader_epoch, _magic, self._crc, self.attributes, delta,
-            _first, self.max_timestamp, self.producer_id, self.producer_epoch, self.base_sequence, self.count,
+            self.first_timestamp, self.max_timestamp, self.producer_id, self.producer_epoch, self.base_sequence, self.count,
         ) = HEADER.unpack_from(data)  # fmt: skip
         self.last_offset: int = self.base_offset + delta
         self.data = data

@@ -1,0 +1,90 @@
+"""The error that a cursor ends with when it cannot go on, decided once it is certain what the target holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrormaker.errors import (
+    OUTAGE,
+    DataError,
+    LogReplaced,
+    NumbersBroken,
+    RecordsLost,
+    Undeliverable,
+    UnsupportedRequest,
+)
+from mirrormaker.worker.interrupts import Released, Renumber, RestartAt
+
+if TYPE_CHECKING:
+    from mirrormaker.worker.cursor import Cursor
+
+_MUST_BE_CERTAIN = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN)
+
+
+async def ending_for(cursor: Cursor, error: Exception) -> Exception | None:
+    """Return the error that the cursor ends with because of `error`; None if it has to try again before that.
+
+    The driver gives up a record, moves past lost ones, or adds target partitions. It must not send the others again, so
+    the target's logs are read before that.
+    """
+    if isinstance(error, Undeliverable):
+        error = cursor.first_undeliverable or error
+    try:
+        if isinstance(error, RecordsLost):
+            return _ending_after_loss(cursor, error)
+        if isinstance(error, LogReplaced):
+            return await _ending_in_new_log(cursor, error)
+        # The limit of a record and the cleanup policy may have changed since they were read.
+        if isinstance(error, NumbersBroken | Undeliverable) and await _settings_changed(cursor):
+            return None
+        if isinstance(error, DataError):
+            reason = f"reading the target back: {error}"
+            return cursor.stop_error(cursor.offset, reason, final=isinstance(error, NumbersBroken))
+        return error if await _may_end_with(cursor, error) else None
+    except Renumber as need:
+        return need
+    except (DataError, Released, UnsupportedRequest, *OUTAGE):
+        return None
+
+
+def _ending_after_loss(cursor: Cursor, lost: RecordsLost) -> Exception:
+    """Return the error for records that the target had acknowledged and has lost: at least once may go on, exactly once not."""
+    if cursor.stream.work.acks != -1:
+        return Renumber(RestartAt.SAME_PLACE, f"{lost}, as acks=1 allows")
+    return cursor.stop_error(
+        cursor.offset,
+        f"{lost}; stop the mirror and set the committed offset with kafka-consumer-groups --reset-offsets:"
+        " to an earlier one to mirror them again, or to this one to go on without them",
+    )
+
+
+async def _ending_in_new_log(cursor: Cursor, replaced: LogReplaced) -> Exception:
+    """Return the request for a new identity, once it is certain which of our records a topic's new logs hold."""
+    cursor.move_to_new_log(replaced.topic)
+    try:
+        await cursor.make_certain()
+    except NumbersBroken:
+        return Renumber(RestartAt.SAME_PLACE, f"{replaced}, so some records may be sent again")
+    return Renumber(RestartAt.FORGOTTEN, str(replaced))
+
+
+async def _settings_changed(cursor: Cursor) -> bool:
+    return await cursor.stream.metadata.have_settings_changed({outlet.topic for outlet in cursor.outlets})
+
+
+async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
+    """Return True if it is certain what the target holds, as far as the driver needs that to handle this error."""
+    if isinstance(error, Renumber):
+        if not error.topics and error.where not in _MUST_BE_CERTAIN:
+            return True
+    elif not isinstance(error, Undeliverable):
+        return True
+    units = cursor.progress.units
+    first = units[0] if units else None
+    await cursor.make_certain()
+    if not isinstance(error, Undeliverable):
+        return True
+    if error.unit is not None and first is error.unit and first.pending == 1:
+        cursor.given_up = {place: count for place, count in first.counts.items() if place != error.place}
+        return True
+    return error.unit is None and first is None
