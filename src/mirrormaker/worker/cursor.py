@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -154,11 +153,6 @@ class Cursor:
         if not self.fans_out:
             return self.outlets
         return [outlet for outlet in self.outlets if outlet.place[0] == topic]
-
-    def learn_ids(self, source_id: bytes, target_id: bytes) -> None:
-        """Take over the ids of topics that have none in the ledger: a cluster was upgraded."""
-        self.source_id, self.target_ids[self.topic] = source_id, target_id
-        self.position = replace(self.position, topic_id=source_id.hex(), target_topic_id=target_id.hex())
 
     # -- the hot path
 

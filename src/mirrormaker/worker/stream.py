@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -280,7 +281,8 @@ class Stream:
                 raise LogReplaced(topic)
         target_id = _id_of(self.target, cursor.topic) or cursor.target_ids[cursor.topic]
         if (source_id, target_id) != (cursor.source_id, cursor.target_ids[cursor.topic]):
-            cursor.learn_ids(source_id, target_id)
+            cursor.source_id, cursor.target_ids[cursor.topic] = source_id, target_id
+            cursor.position = replace(cursor.position, topic_id=source_id.hex(), target_topic_id=target_id.hex())
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """Return the sender to the leader of an outlet's target partition."""
