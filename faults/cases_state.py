@@ -67,7 +67,7 @@ class _Stray(threading.Thread):
 
     def __init__(self, bootstrap: str, subscription: bytes) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._subscription = bootstrap, subscription
+        self._address, self._subscription = bootstrap, subscription
         self._leaving = threading.Event()
 
     def run(self) -> None:
@@ -80,7 +80,7 @@ class _Stray(threading.Thread):
         self.join()
 
     async def _stay(self) -> None:
-        client = wire_client(self._bootstrap, "stray")
+        client = wire_client(self._address, "stray")
         coordinator = GroupCoordinator(client, GROUP)
         await client.refresh()
         member = ""

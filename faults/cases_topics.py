@@ -41,8 +41,8 @@ def name_collision(directory: Path, result: Result) -> None:
     ):
         target.create_topic("a_b")
         several.add(["a.b"])
+        several.start()
         with several.trouble("a topic that cannot be created at the start"):
-            several.start()
             time.sleep(_TROUBLE)
         _repair(several, "a_b", "a.b")
         target.create_topic("c_d")
