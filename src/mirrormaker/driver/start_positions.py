@@ -120,6 +120,10 @@ class StartPositions:
             self._require_new_target_accepted(entry)
             self._report(NewTarget(*key, entry.offset))
             return entry.offset
+        for cluster, known_id in ((self.source, entry.topic_id), (self.target, entry.target_topic_id)):
+            if known_id and topic_id(cluster, entry.topic) not in ("", known_id):
+                # One answer is not believed: nothing in it has a checksum.
+                await cluster.refresh([entry.topic])
         source_id, target_id = topic_id(self.source, entry.topic), topic_id(self.target, entry.topic)
         if entry.topic_id and source_id and entry.topic_id != source_id:
             self._report(RecreatedOnSource(*key))

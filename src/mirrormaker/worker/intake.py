@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrormaker.errors import DataError
+from mirrormaker.errors import CorruptBatch, DataError
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
@@ -22,6 +22,7 @@ from mirrormaker.wire.records.columns import unpack_some
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
+from mirrormaker.worker.interrupts import LookAgain
 from mirrormaker.worker.lanes import can_forward
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import Repack
@@ -38,6 +39,7 @@ _MANY = 8
 _SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10
 # Bytes of unpacked records that are handled at a time: the event loop must not stand still for long.
 _PIECE = 4 << 20
+_CORRUPT_ANSWERS = 3  # so many in a row at the same offset stop a partition
 
 
 class Intake:
@@ -53,6 +55,8 @@ class Intake:
         self._timer: asyncio.TimerHandle | None = None
         # True while several fetches that waited are processed as one.
         self._merged = False
+        # The source offset of the last corrupt batch, and how often it came.
+        self._corrupt_at, self._corrupt_answers = -1, 0
 
     def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed."""
@@ -72,11 +76,21 @@ class Intake:
                     self._take_run(run, aborted)
                 else:
                     self._forward(run, aborted, frame)
+        except CorruptBatch as error:
+            self._refuse(error)
         except DataError as error:
             cursor.interrupt(cursor.stop_error(cursor.expected, str(error)))
         except Exception as error:  # whatever it is, this fetch is lost and must be repeated
             cursor.interrupt(error)
         cursor.offer()
+
+    def _refuse(self, error: CorruptBatch) -> None:
+        """Fetch a corrupt batch again: it may have been damaged on its way. Stop the partition if that does not help."""
+        cursor = self.cursor
+        is_same = cursor.expected == self._corrupt_at
+        self._corrupt_at, self._corrupt_answers = cursor.expected, self._corrupt_answers + 1 if is_same else 1
+        is_lasting = self._corrupt_answers >= _CORRUPT_ANSWERS
+        cursor.interrupt(cursor.stop_error(cursor.expected, str(error)) if is_lasting else LookAgain(str(error)))
 
     # -- linger.ms: small batches wait for others, so that they are packed together
 

@@ -13,8 +13,10 @@ from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, LogRep
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.records.batch import split
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.interrupts import Renumber
+from tests.support.batches import NOW, Record, write_batch
 from tests.support.worker_stage import START, US, Play, Stage, batches, fetcher_of, settle, until
 
 # -- the hot path
@@ -377,3 +379,30 @@ def test_an_error_is_one_line_with_its_number() -> None:
     error: Any = BrokerError(6, "try elsewhere")
     assert error.code == 6 and error.retriable
     assert describe(error).endswith("(6): try elsewhere")
+
+
+def test_a_batch_that_arrives_damaged_is_fetched_again_before_the_partition_stops(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+
+        async def fetch_damaged(offset: int) -> None:
+            await until(lambda: cursor.flowing)
+            assert cursor.expected == offset
+            data = bytearray(write_batch([Record(NOW, None, b"value")], base_offset=offset).data)
+            data[-1] ^= 1
+            stage.fetched(cursor, list(split(memoryview(data))))
+            await settle()
+
+        for _ in range(2):
+            await fetch_damaged(100)
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, batches(2))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        for _ in range(3):
+            assert not cursor.done.done()
+            await fetch_damaged(102)
+        await until(cursor.done.done)
+        assert "does not match its CRC" in str(cursor.done.result())
+
+    play(scene)
