@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_clients import wire_client
 
 from faults.case import Result, SeparateCase
-from faults.several_topics import GROUP, SeveralTopics, admin
+from faults.several_topics import GROUP, SeveralTopics, admin, create_at, find_partition
 from mirrormaker.embedded import Broker, Cluster, metadata
 from mirrormaker.kafka_errors import REBALANCE_IN_PROGRESS
 from mirrormaker.wire.client.groups import GroupCoordinator
@@ -128,9 +128,9 @@ def truncated_target(directory: Path, result: Result) -> None:
     ):
         first, second, third = target.brokers
         config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-        _create_at(target, _VICTIM, [first.id, second.id], config)
+        create_at(target, _VICTIM, [first.id, second.id], config)
         for topic in several.calm:
-            _create_at(target, topic, [third.id])
+            create_at(target, topic, [third.id])
         several.add([_VICTIM])
         several.start([*several.calm, _VICTIM])
         with several.trouble("the target's log is truncated"):
@@ -149,19 +149,8 @@ def truncated_target(directory: Path, result: Result) -> None:
         result.notes.append(f"{found.lost} of {found.records} records are not on the target, {found.duplicated} twice")
 
 
-def _create_at(cluster: Cluster, topic: str, brokers: list[int], config: dict[str, str] | None = None) -> None:
-    with admin(cluster) as client:
-        client.create_topics({topic: {"assignments": {0: brokers}, "configs": config or {}}})
-    wait_until(f"{topic} has a leader", lambda: _topic(cluster.brokers[-1], topic) is not None, _LIMIT)
-
-
-def _topic(broker: Broker, topic: str) -> metadata.Partition | None:
-    known = metadata.ask(broker.port)
-    return known.topics[topic][0] if known is not None and topic in known.topics else None
-
-
 def _state(broker: Broker) -> metadata.Partition:
-    found = _topic(broker, _VICTIM)
+    found = find_partition(broker, _VICTIM)
     assert found is not None, "the broker does not know the topic"
     return found
 

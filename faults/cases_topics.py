@@ -93,8 +93,23 @@ def rights(directory: Path, result: Result) -> None:
                 grant(cluster, _ALICE, operation, "topic", _VICTIM)
                 took = several.wait_until_flowing([_VICTIM], _RETRIED)
                 result.notes.append(f"{operation} on the {side}: the topic flowed {took:.1f} s after it was granted")
+        _revoke_reading_back(several)
         _revoke_group(several)
         several.finish(_VICTIM)
+
+
+def _revoke_reading_back(several: SeveralTopics) -> None:
+    """Kill the mirror, whose successor has to read the target's logs, and may not read one of them."""
+    several.mirror.kill()
+    revoke(several.target, _ALICE, "Read", "topic", _VICTIM)
+    printed = len(several.mirror.text)
+    several.start()
+    with several.trouble("Read on a topic of the target"):
+        several.wait_for_line(f"topic {_VICTIM}", printed)
+        time.sleep(_TROUBLE)
+        grant(several.target, _ALICE, "Read", "topic", _VICTIM)
+        took = several.wait_until_flowing([_VICTIM], _RETRIED)
+        several.result.notes.append(f"Read on the target: the topic flowed {took:.1f} s after it was granted")
 
 
 def _revoke_group(several: SeveralTopics) -> None:
