@@ -5,7 +5,7 @@ PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/.archive
 
-.PHONY: help setup java demo unit unit-all lint test dist bench bench-quick faults clean
+.PHONY: help setup java demo unit unit-all lint test dist bench bench-quick faults fuzz clean
 .PHONY: test-setup test-packages kerberos jars other-python
 .DEFAULT_GOAL := help
 
@@ -20,6 +20,7 @@ help:
 	@echo "make bench        side by side with both Java MirrorMakers (about an hour)"
 	@echo "make bench-quick  the same in about 5 minutes"
 	@echo "make faults       kill, freeze and restart mirrors and brokers under load, and count every record (about an hour)"
+	@echo "make fuzz         give damaged answers of brokers to the code that uses them (an hour; ARGS=\"--minutes N\")"
 	@echo "make clean        remove everything that was set up here"
 
 setup: java $(READY) $(ARCHIVE)
@@ -95,6 +96,9 @@ bench-quick: setup
 
 faults: setup
 	$(PYTHON) -m faults $(ARGS)
+
+fuzz: $(READY)
+	$(PYTHON) -m fuzz $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info

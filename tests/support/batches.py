@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 from kafka.record.util import calc_crc32c
 
 from mirrormaker.wire.records.arrow import to_table
 from mirrormaker.wire.records.batch import Batches, split
-from mirrormaker.wire.records.columns import Records
+from mirrormaker.wire.records.columns import Records, pack
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CODECS = range(5)
 ABORT, COMMIT = 0, 1
@@ -120,6 +121,18 @@ def emptied(written: Written) -> Written:
     struct.pack_into(">i", data, 57, 0)
     stamp_crc(data)
     return replace(written, data=bytes(data))
+
+
+def write_tiny_records(count: int, codec: int, base_offset: int = 0, tail: bytes = b"\1\1\0") -> bytes:
+    """Write a batch of very many records that are all alike: by default without key, value and headers."""
+    data = np.frombuffer(tail, np.uint8)
+    starts = np.zeros(count, np.int64)
+    records = Records(data, starts, starts + len(tail), starts, np.full(count, NOW))
+    (packed,) = pack(records, [0, count], codec)
+    written = bytearray(packed)
+    struct.pack_into(">q", written, 0, base_offset)
+    stamp_crc(written)
+    return bytes(written)
 
 
 def numbered(count: int, size: int) -> list[Record]:

@@ -26,6 +26,7 @@ LONGEST = (
     "tests/packaging/test_wheel.py",
     "tests/integration/test_several.py",
     "tests/integration/test_spark_cluster.py",
+    "tests/fuzz/test_short.py",
     "tests/faults/test_kill.py",
 )
 _LONG = 20.0  # seconds

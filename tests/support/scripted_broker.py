@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
+from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Security
 from mirrormaker.wire.protocol import fetch, messages, produce
@@ -83,6 +84,8 @@ def is_flexible(key: int, version: int) -> bool:
         return produce.is_flexible(version)
     if key == FETCH:
         return fetch.is_flexible(version)
+    if key == consumer_protocol_groups.API_KEY:
+        return True
     return bool(_REQUESTS[key].flexible_version_q(version))
 
 

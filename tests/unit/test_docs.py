@@ -103,7 +103,7 @@ def test_the_design_names_functions_that_exist() -> None:
     """`driver/flow.py:Flow.run` in the text must be in that module; a path under tests/ counts from the repository."""
     missing = []
     for path, name in _CODE.findall(prose(DOCS / "design.md")):
-        module = ROOT / path if path.startswith(("tests/", "faults/", "bench/")) else PACKAGE / path
+        module = ROOT / path if path.startswith(("tests/", "faults/", "fuzz/", "bench/")) else PACKAGE / path
         if not module.exists() or (name and name not in names_in(module)):
             missing.append(f"{path}:{name}")
     assert not missing

@@ -69,19 +69,34 @@ class Acquisition:
         self._parts, self._is_ready, self._sync_topics = parts, is_ready, sync_topics
         self.pending: set[TopicPartition] = set()
         self.assigned = asyncio.Event()  # set when the assignment has to be looked at again
-        self.first_start: bool | None = None  # of this group; None until its offsets are read
+        self.first_start = False  # of this group
         self.overtaken: list[str] = []  # partitions whose next records retention has removed before this start
-        # Partitions that were assigned at the group's first start and have not begun yet.
+        # Partitions of the group's first start that have not begun yet, as far as this process knows.
         self._from_first_start: set[TopicPartition] = set()
         # Why partitions could not be acquired, as it was reported.
         self._reported: dict[TopicPartition, str] = {}
         self._retry: asyncio.TimerHandle | None = None
 
+    async def note_first_start(self) -> None:
+        """Note the partitions that are there while the group has committed nothing: `auto.offset.reset` is for them.
+
+        This comes before the process joins the group. Later the others of a first start may have committed already, and
+        a partition that they have not begun would look like one that is new.
+        """
+        parts = self._parts
+        committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
+        self.first_start = not (committed or failed)
+        if self.first_start:
+            known = {name: parts.source.topics[name] for name in parts.membership.topics if name in parts.source.topics}
+            self._from_first_start = {(name, number) for name, topic in known.items() for number in topic.partitions}
+
     async def acquire(self) -> set[TopicPartition]:
         """Find where each pending partition starts, commit what is new, and own it; return the partitions now owned."""
+        parts = self._parts
+        # A topic that is gone may come back as another one, which is new then.
+        self._from_first_start = {key for key in self._from_first_start if parts.routing.is_known(key[0])}
         if not self.pending:
             return set()
-        parts = self._parts
         if any(not parts.routing.is_known(topic) for topic, _ in self.pending):
             # The group's leader knows of more topics than we do.
             await ask_until_answered(self._sync_topics, parts.report)
@@ -190,9 +205,8 @@ class Acquisition:
         """
         parts = self._parts
         committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
-        if self.first_start is None:
-            self.first_start = not (committed or failed)
-            self._from_first_start = set(self.pending) if self.first_start else set()
+        # Other processes have begun some.
+        self._from_first_start -= committed.keys()
         refused: Refused = {}
         for key in failed.keys() & self.pending:
             reason = parts.committer.reason(key[0], failed[key])
@@ -219,7 +233,7 @@ class Acquisition:
         try:
             old = await zookeeper.group(group)
         except ClusterError as error:
-            if self._from_first_start:
+            if missing & self._from_first_start:
                 raise ClusterError(
                     f"group {group} has nothing committed in Kafka, and {error}: without that line it starts as if nothing had"
                     " been mirrored yet"

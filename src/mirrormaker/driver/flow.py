@@ -237,6 +237,7 @@ class Flow:
         self.was_started = True
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
+            await self._unless_ended(self.acquisition.note_first_start())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
             longest_pause = self.settings.metadata_max_age_ms / 1000

@@ -21,7 +21,7 @@ from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, Batch, Batches, Run, split
-from mirrormaker.wire.records.columns import Records, unpack, unpack_some
+from mirrormaker.wire.records.columns import Records, unpack, unpack_in_pieces
 from mirrormaker.wire.records.transactions import flag_data
 
 TAIL_OFFSETS = 10_000  # at the end of a target partition
@@ -225,10 +225,8 @@ def _data(run: Run, part: FetchedPartition, times: SearchTimes | None) -> Iterat
 
 def _unpacked(batches: Batches) -> Iterator[Records]:
     batches.check()
-    while len(batches):
-        records, used = unpack_some(batches, _MAX_UNPACKED, _SLICE_BYTES)
-        yield records
-        batches = batches.part(used, len(batches))
+    for piece in unpack_in_pieces(batches, _MAX_UNPACKED, _SLICE_BYTES):
+        yield piece.records
 
 
 def _note(run: Run, times: SearchTimes) -> bool:

@@ -18,7 +18,7 @@ from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
-from mirrormaker.wire.records.columns import Records, unpack_some
+from mirrormaker.wire.records.columns import Records, unpack_in_pieces
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 
@@ -184,7 +184,7 @@ def _batch_slices(run: Batches, aborted: Aborted, start: int, stop: int) -> Iter
     run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
-        flags = [is_data for _, is_data in flag_data(list(run), aborted)]
+        flags = [is_data for _, is_data in flag_data(run, aborted)]
     else:
         flags = [True] * len(run)
     at = 0
@@ -196,12 +196,11 @@ def _batch_slices(run: Batches, aborted: Aborted, start: int, stop: int) -> Iter
 
 
 def _data_slices(batches: Batches, start: int, stop: int) -> Iterator[LogSlice]:
-    while len(batches) and batches.first_offset < stop:
-        records, used = unpack_some(batches, _MAX_BATCH_BYTES, _SLICE_BYTES)
-        headers = batches.headers[:used]
-        counts = headers["count"].astype(np.int64)
-        broker_stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
+    for records, some, counts, end, _ in unpack_in_pieces(batches, _MAX_BATCH_BYTES, _SLICE_BYTES):
         if len(records) and records.offsets[-1] >= start:
+            headers = some.headers
             producer_ids = headers["producer_id"].astype(np.int64)
+            broker_stamped = (headers["attributes"] & LOG_APPEND_TIME) != 0
             yield LogSlice(records, np.repeat(producer_ids, counts), np.repeat(broker_stamped, counts))
-        batches = batches.part(used, len(batches))
+        if end >= stop:
+            return

@@ -27,6 +27,11 @@ class Buffer:
             return True
         return self.max_messages is not None and self.messages >= self.max_messages
 
+    @property
+    def is_overfull(self) -> bool:
+        """Return True if records take far more room than the bytes that were fetched."""
+        return self.bytes > 2 * self.max_bytes
+
     def room_for_poll(self, polls: int) -> int:
         """Return how many bytes one of so many simultaneous polls may ask for, but at least 1.
 

@@ -28,19 +28,12 @@ from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.model.progress import Progress, Unit
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.transactions import Aborted
+from mirrormaker.worker import interrupts
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
 from mirrormaker.worker.endings import ending_for
 from mirrormaker.worker.intake import Fetched, Intake
-from mirrormaker.worker.interrupts import (
-    AwaitZombies,
-    LookAgain,
-    Released,
-    ReleaseSignal,
-    Renumber,
-    RestartAt,
-    SplitBatch,
-)
+from mirrormaker.worker.interrupts import AwaitZombies, Released, ReleaseSignal, Renumber, RestartAt, SplitBatch
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import NOT_THE_SAME
 from mirrormaker.worker.resume import restart_outlets, scan_outlets
@@ -156,9 +149,9 @@ class Cursor:
 
     # -- the hot path
 
-    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+    async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch, and offer what becomes of them to the senders."""
-        self._intake.accept(fetched, aborted, frame)
+        await self._intake.accept(fetched, aborted, frame)
 
     def expiry_cutoff_ms(self) -> float:
         """Return the timestamp before which records are so old that a broker may forget which producer wrote them."""
@@ -276,17 +269,18 @@ class Cursor:
                 if self.is_released:
                     self.done.set_result(None)
                     return
-                ending = await ending_for(self, error)
-                if ending is not None:
-                    self.stop(ending)
+                if await self._ends_with(error):
                     return
                 await self._release.pause(_BACKOFF[-1])
             except SplitBatch:
                 await self._drain()
+                # Other records may be refused in every round. One that was refused alone must not wait for them.
+                if self.first_undeliverable is not None and await self._ends_with(self.first_undeliverable):
+                    return
             except AwaitZombies:
                 await self._drain()
                 await self._wait_for_zombies()
-            except (LookAgain, UnsupportedRequest, *OUTAGE) as error:
+            except (interrupts.LookAgain, UnsupportedRequest, *OUTAGE) as error:
                 await self._drain()
                 if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
                     reason = denied(self.stream.target.endpoint, "Read", "topic", error.detail or self.topic)
@@ -297,6 +291,13 @@ class Cursor:
                 self.state, self.note = "waiting", describe(error)
                 await self._release.pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 await self.stream.metadata.refresh_target({outlet.topic for outlet in self.outlets})
+
+    async def _ends_with(self, error: Exception) -> bool:
+        """Stop because of the error and return True, unless the cursor has to try again before that."""
+        ending = await ending_for(self, error)
+        if ending is not None:
+            self.stop(ending)
+        return ending is not None
 
     def move_to_new_log(self, topic: str) -> None:
         """Look for our records from the start of a target topic's logs: the topic was deleted and created again.

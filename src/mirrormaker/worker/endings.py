@@ -81,6 +81,9 @@ async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
         return True
     units = cursor.progress.units
     first = units[0] if units else None
+    # Numbers that are ahead in a topic that is gone must not be carried over to the topic that has its name now.
+    await cursor.stream.metadata.refresh_target({outlet.topic for outlet in cursor.outlets})
+    cursor.stream.check_topics(cursor)
     await cursor.make_certain()
     if not isinstance(error, Undeliverable):
         return True

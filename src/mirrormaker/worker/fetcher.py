@@ -22,7 +22,7 @@ from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
 from mirrormaker.worker.fetched_offsets import end_of
-from mirrormaker.worker.intake import Fetched
+from mirrormaker.worker.intake import Fetched, fetch_again
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.poll import Poll
 from mirrormaker.worker.stream_task import StreamTask
@@ -41,12 +41,6 @@ Delivery = tuple[Cursor, int, Fetched, Aborted]
 
 class _PollCutShort(ConnectionLost):
     """The fetcher itself closed the connection, because a new partition joins."""
-
-
-def fetch_again(cursor: Cursor) -> None:
-    """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
-    cursor.fetch_round += 1
-    cursor.fetch_from = cursor.expected, cursor.expected_epoch
 
 
 class Fetcher:
@@ -366,7 +360,7 @@ class Fetcher:
         for cursor, fetch_round, fetched, aborted in deliveries:
             try:
                 if cursor.flowing and cursor.fetch_round == fetch_round:
-                    cursor.accept(fetched, aborted, frame)
+                    await cursor.accept(fetched, aborted, frame)
             except Exception as error:
                 # Its next fetch begins after these batches already: it must go back, and the other cursors must not.
                 cursor.interrupt(error)

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
-from mirrormaker.worker.fetcher import Fetcher, fetch_again
+from mirrormaker.worker.fetcher import Fetcher
+from mirrormaker.worker.intake import fetch_again
 from mirrormaker.worker.stream_task import StreamTask
 
 _LEADERLESS_PAUSE = 0.5  # seconds until the metadata of partitions without a leader are refreshed

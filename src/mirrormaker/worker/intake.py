@@ -3,22 +3,26 @@
 Most batches are forwarded unchanged. The others are unpacked and packed into new batches: `_unpacks` and
 `lanes.can_forward` decide which, and `repack` does it. Many small batches in one fetch are packed into few. At the live
 end they come one by one, and are forwarded at once.
+
+The work of a fetch is cut into steps, however its records are arranged: a batch of a few kilobytes may hold millions of
+records. Between two steps the rest of the event loop has its turn, or the stream would lose its lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from itertools import groupby
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrormaker.errors import CorruptBatch, DataError
+from mirrormaker.errors import BadChecksum, DataError
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
-from mirrormaker.wire.records.columns import unpack_some
+from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
@@ -37,9 +41,16 @@ Fetched = Sequence[Batches | memoryview]
 # So many batches in one answer are worth the fixed cost of unpacking, if they are smaller on average than these bytes.
 _MANY = 8
 _SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10
-# Bytes of unpacked records that are handled at a time: the event loop must not stand still for long.
-_PIECE = 4 << 20
+# Bytes of unpacked records, and batches, that are handled in one step. `columns.MOST_RECORDS` limits the records.
+_PIECE, _MOST_BATCHES = 4 << 20, 1 << 15
 _CORRUPT_ANSWERS = 3  # so many in a row at the same offset stop a partition
+_MAX_TURN = 0.05  # seconds of steps until the rest of the event loop has its turn
+
+
+def fetch_again(cursor: Cursor) -> None:
+    """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
+    cursor.fetch_round += 1
+    cursor.fetch_from = cursor.expected, cursor.expected_epoch
 
 
 class Intake:
@@ -53,30 +64,41 @@ class Intake:
         # Fetches that wait for linger.ms: (fetch round, batches, aborted transactions, memory).
         self._lingering: list[tuple[int, Fetched, Aborted, Frame]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._after_linger: asyncio.Task[None] | None = None
+        self._in_order = asyncio.Lock()
         # True while several fetches that waited are processed as one.
         self._merged = False
         # The source offset of the last corrupt batch, and how often it came.
         self._corrupt_at, self._corrupt_answers = -1, 0
 
-    def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
-        """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed."""
-        if self._task.linger:
-            self._wait_for_more(fetched, aborted, frame)
-        else:
-            self._process(fetched, aborted, frame)
+    async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+        """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed.
 
-    def _process(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
-        cursor = self.cursor
+        If the cursor leaves the hot path meanwhile, or fetches from another leader, then the rest no longer counts.
+        """
+        if self._task.linger:
+            await self._wait_for_more(fetched, aborted, frame)
+        else:
+            await self._process(fetched, aborted, frame)
+
+    async def _process(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+        cursor, fetch_round, first = self.cursor, self.cursor.fetch_round, self.cursor.expected
         self._repack.update_expiry_cutoff()
+        turn_ends = time.monotonic() + _MAX_TURN
         try:
-            for run in fetched:
-                if isinstance(run, memoryview):
-                    self._take_old_format(run)
-                elif self._unpacks(run):
-                    self._take_run(run, aborted)
-                else:
-                    self._forward(run, aborted, frame)
-        except CorruptBatch as error:
+            for has_packed in self._steps(fetched, aborted, frame):
+                if has_packed and self._buffer.is_overfull and cursor.expected > first:
+                    # Kilobytes may become gigabytes: the rest is fetched again as soon as there is room for it.
+                    fetch_again(cursor)
+                    cursor.stream.fetch(cursor)
+                    break
+                if time.monotonic() > turn_ends:
+                    cursor.offer()
+                    await asyncio.sleep(0)
+                    if not cursor.flowing or cursor.fetch_round != fetch_round:
+                        return
+                    turn_ends = time.monotonic() + _MAX_TURN
+        except BadChecksum as error:
             self._refuse(error)
         except DataError as error:
             cursor.interrupt(cursor.stop_error(cursor.expected, str(error)))
@@ -84,52 +106,77 @@ class Intake:
             cursor.interrupt(error)
         cursor.offer()
 
-    def _refuse(self, error: CorruptBatch) -> None:
-        """Fetch a corrupt batch again: it may have been damaged on its way. Stop the partition if that does not help."""
+    def _refuse(self, error: BadChecksum) -> None:
+        """Fetch a batch with a wrong CRC again: it may have been damaged on its way. Stop the partition if that does not help."""
         cursor = self.cursor
         is_same = cursor.expected == self._corrupt_at
         self._corrupt_at, self._corrupt_answers = cursor.expected, self._corrupt_answers + 1 if is_same else 1
         is_lasting = self._corrupt_answers >= _CORRUPT_ANSWERS
         cursor.interrupt(cursor.stop_error(cursor.expected, str(error)) if is_lasting else LookAgain(str(error)))
 
+    def _steps(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> Iterator[bool]:
+        """Process a fetch, and yield after each step: True if it packed records into new batches.
+
+        After each step the cursor expects exactly the records that are left.
+        """
+        for run in fetched:
+            if isinstance(run, memoryview):
+                yield from self._take_old_format(run)
+            elif self._unpacks(run):
+                yield from self._take_run(run, aborted)
+            else:
+                yield from self._forward(run, aborted, frame)
+
     # -- linger.ms: small batches wait for others, so that they are packed together
 
-    def _wait_for_more(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
+    async def _wait_for_more(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         frame.keep(0)
         self._lingering.append((self.cursor.fetch_round, fetched, aborted, frame))
         size = sum(size_of(run) for part in self._lingering for run in part[1])
         if size >= self._task.batch_bytes:
-            self._process_lingering()
+            await self._process_lingering()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._task.linger, self._process_lingering)
+            self._timer = asyncio.get_running_loop().call_later(self._task.linger, self._linger_is_over)
 
-    def _process_lingering(self) -> None:
+    def _linger_is_over(self) -> None:
+        self._timer = None
+        self._after_linger = asyncio.create_task(self._process_lingering())
+
+    async def _process_lingering(self) -> None:
         """Process all that has waited as if one fetch had brought it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        lingering, self._lingering = self._lingering, []
-        valid = [part for part in lingering if part[0] == self.cursor.fetch_round]
-        if valid and self.cursor.flowing:
-            if len(valid) == 1:
-                self._process(*valid[0][1:])
-            else:
-                self._merged = True
-                runs = joined([run for _, fetched, _, _ in valid for run in fetched])
-                frame = Frame(self._buffer, sum(map(size_of, runs)))
-                self._process(
-                    runs,
-                    np.concatenate([np.asarray(aborted, np.int64).reshape(-1, 2) for _, _, aborted, _ in valid]),
-                    frame,
-                )
-                frame.drop(0)
-                self._merged = False
-        for _, _, _, frame in lingering:
+        # Fetches that come while others are processed wait for their turn.
+        async with self._in_order:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            lingering, self._lingering = self._lingering, []
+            try:
+                await self._process_together([part for part in lingering if part[0] == self.cursor.fetch_round])
+            except Exception as error:  # as in `_process`
+                self.cursor.interrupt(error)
+            finally:
+                for _, _, _, frame in lingering:
+                    frame.drop(0)
+
+    async def _process_together(self, fetches: Sequence[tuple[int, Fetched, Aborted, Frame]]) -> None:
+        if not fetches or not self.cursor.flowing:
+            return
+        if len(fetches) == 1:
+            await self._process(*fetches[0][1:])
+            return
+        runs = joined([run for _, fetched, _, _ in fetches for run in fetched])
+        aborted = np.concatenate([np.asarray(aborted, np.int64).reshape(-1, 2) for _, _, aborted, _ in fetches])
+        frame = Frame(self._buffer, sum(map(size_of, runs)))
+        self._merged = True
+        try:
+            await self._process(runs, aborted, frame)
+        finally:
+            self._merged = False
             frame.drop(0)
 
     # -- the batches lane
 
-    def _forward(self, run: Batches, aborted: Aborted, frame: Frame) -> None:
+    def _forward(self, run: Batches, aborted: Aborted, frame: Frame) -> Iterator[bool]:
         cursor, (outlet,) = self.cursor, self.cursor.outlets
         wanted = self._task.codec
         for batch, is_data in flag_data(list(run), aborted):
@@ -141,9 +188,10 @@ class Intake:
             elif batch.base_offset < cursor.expected or not can_forward(
                 batch, outlet.max_bytes, wanted, cursor.takes_zstd
             ):
-                self._unpack(Batches.of(batch))
+                yield from self._unpack(Batches.of(batch))
             else:
                 self._send_unchanged(batch, outlet, frame)
+            yield False
 
     def _send_unchanged(self, batch: Batch, outlet: Outlet, frame: Frame) -> None:
         cursor, end = self.cursor, batch.last_offset + 1
@@ -171,21 +219,22 @@ class Intake:
             _SMALL_COMPRESSED if attributes & CODEC_MASK else _SMALL, self._task.batch_bytes // 2
         )
 
-    def _take_run(self, run: Batches, aborted: Aborted) -> None:
+    def _take_run(self, run: Batches, aborted: Aborted) -> Iterator[bool]:
         headers = run.headers
-        kinds = headers["attributes"] & (CONTROL | TRANSACTIONAL)
-        if kinds.any() or not headers["count"].all():
-            flags = [is_data for _, is_data in flag_data(list(run), aborted)]
-        else:
-            flags = [True] * len(run)
         codecs = (headers["attributes"] & CODEC_MASK).tolist()
+        flags: Iterator[bool] = repeat(True)
+        if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
+            flags = (is_data for _, is_data in flag_data(run, aborted))
         at = 0
-        for (is_data, _), group in groupby(zip(flags, codecs, strict=True)):
-            stop = at + sum(1 for _ in group)
-            self._take_group(run.part(at, stop), is_data)
-            at = stop
+        while at < len(run):
+            # `zip` must not take a flag for which there is no codec: the codecs come first.
+            kinds = zip(codecs[at : at + _MOST_BATCHES], flags, strict=False)
+            for (_, is_data), group in groupby(kinds):
+                stop = at + sum(1 for _ in group)
+                yield from self._take_group(run.part(at, stop), is_data)
+                at = stop
 
-    def _take_group(self, part: Batches, is_data: bool) -> None:
+    def _take_group(self, part: Batches, is_data: bool) -> Iterator[bool]:
         """Take batches of one codec which are all data, or all not."""
         ends = _ends(part)
         part = part.part(int(np.searchsorted(ends, self.cursor.expected, side="right")), len(part))
@@ -193,23 +242,23 @@ class Intake:
             return
         part.check()
         if is_data:
-            self._unpack(part)
+            yield from self._unpack(part)
         else:
             self._repack.pass_over(int(ends[-1]), int(part.headers["leader_epoch"][-1]))
+            yield False
 
-    def _unpack(self, part: Batches) -> None:
-        while len(part):
-            records, used = unpack_some(part, self._task.buffer_bytes, _PIECE)
-            done = part.part(0, used)
-            codec = int(done.headers["attributes"][0]) & CODEC_MASK
-            self._repack.take(records, int(_ends(done)[-1]), int(done.headers["leader_epoch"][-1]), codec, done.size)
-            part = part.part(used, len(part))
+    def _unpack(self, part: Batches) -> Iterator[bool]:
+        for piece in unpack_in_pieces(part, self._task.buffer_bytes, _PIECE):
+            last = piece.batches[len(piece.batches) - 1]
+            self._repack.take(piece.records, piece.end, last.leader_epoch, last.attributes & CODEC_MASK, piece.size)
+            yield True
 
-    def _take_old_format(self, data: memoryview) -> None:
+    def _take_old_format(self, data: memoryview) -> Iterator[bool]:
         codec = legacy.codec_of_first(data)
         for records, size in legacy.unpack(data, self._task.buffer_bytes):
             if len(records):
                 self._repack.take(records, int(records.offsets[-1]) + 1, -1, codec, size)
+            yield True
 
 
 def _ends(part: Batches) -> Ints:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 FAILS_ONLY_NOW = "a record that was delivered before cannot be delivered now, so some records are sent again"
 NOT_THE_SAME = "the source is not what was mirrored (compacted or truncated since), so some records are sent again"
 
+_MOST_UNITS = 64  # that records become at once while a bad record is searched: each takes time of its own
+
 
 class _Routed(NamedTuple):
     """Records for one topic, its outlets, and for each record the index of its outlet."""
@@ -103,7 +105,9 @@ class Repack:
         cursor = self.cursor
         until = min(end, cursor.split_until)
         suspects = sorted({n for part in handled for n in part.records.offsets[part.records.offsets < until].tolist()})
-        bounds = [*suspects[:: max(1, cursor.split_size)], until] if suspects else []
+        # A unit may come from fewer records than the refused batch has, if a message handler makes many out of one.
+        step = max(1, len(suspects) // _MOST_UNITS, min(cursor.split_size, len(suspects) // 2))
+        bounds = [*suspects[::step], until] if suspects else []
         for start, stop in pairwise(bounds):
             self._emit_unit([part.between(start, stop) for part in handled], stop, epoch, codec, size)
         if not suspects:
@@ -201,7 +205,7 @@ class Repack:
     # -- message handlers: they may be slow, so they run in a thread, one call at a time and in order
 
     def _enqueue(self, records: Records | None, end: int, epoch: int, codec: int, size: int) -> None:
-        frame = Frame(self._buffer, len(records.data) if records is not None else 0)
+        frame = Frame(self._buffer, int((records.ends - records.starts).sum()) if records is not None else 0)
         self._queue.append((self.cursor.handler_round, records, end, epoch, codec, size, frame))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())

@@ -11,11 +11,11 @@ from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.records.batch import Batch, Batches
-from mirrormaker.wire.records.columns import unpack
+from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
 from mirrormaker.worker.target_log import TargetLog
 
-_MAX_UNPACKED = 1 << 30  # bytes of the last batch found, once it is unpacked
+_MAX_UNPACKED, _PIECE = 1 << 30, 4 << 20  # bytes of the last batch found once it is unpacked, and of it at a time
 _PARALLEL_SCANS = 4  # target partitions that are read at the same time for one source partition
 _TAIL = 1000  # offsets at the end of a log that is shorter than it was
 
@@ -221,7 +221,8 @@ async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | Non
 
 def _last_record(batch: Batch) -> RecordDigest | None:
     """Return the batch's last record; None if compaction has removed it."""
-    records = unpack(Batches.of(batch), _MAX_UNPACKED)
+    for piece in unpack_in_pieces(Batches.of(batch), _MAX_UNPACKED, _PIECE):
+        records = piece.records
     if not len(records) or records.offsets[-1] != batch.last_offset:
         return None
     return RecordDigest.of(records, -1)

@@ -56,6 +56,8 @@ class TargetLog:
         while await self._offset(LATEST) < end:
             await asyncio.sleep(pause)
             pause = min(_LONGEST_POLL, 2 * pause)
+            # A new leader, or a topic that was created again, may have a shorter log.
+            end = min(end, await self._offset(LATEST, DEBUGGING_REPLICA))
             if unconfirmed is not None and time.monotonic() - began > _STUCK_AFTER:
                 await self._send_again(unconfirmed)
                 raise BrokerError(

@@ -35,6 +35,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.group = "mirror"
+        self.topics: set[str] = set()
         self.rows: dict[TopicPartition, tuple[int, str]] = {}
 
     async def committed(self) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, Any]]:
@@ -48,7 +49,8 @@ class Ledger:
 class Office:
     """An acquisition of a group with nothing committed; one topic cannot be told from its target, the other one is new."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self.settings = settings
         self.source = ScriptedLogs({REFUSED: log_of(EQUAL), NEW: log_of(EQUAL[:20])}, "source")
         self.target = ScriptedLogs({REFUSED: log_of(EQUAL[:200]), NEW: []}, "target")
         self.ledger, self.events = Ledger(), list[Event]()
@@ -56,7 +58,8 @@ class Office:
 
     def start(self) -> None:
         """Start a new process."""
-        settings = source_settings(load({"bootstrap.servers": "source:9092", "group.id": "mirror"}, "source"))
+        given = {"bootstrap.servers": "source:9092", "group.id": "mirror", **self.settings}
+        settings = source_settings(load(given, "source"))
         routing = Routing(self.source, self.target, "target", None, None, False)
         report, nothing = self.events.append, lambda *_: None
         reactions: Any = Reactions(lambda: True, nothing, nothing, nothing)
@@ -66,6 +69,7 @@ class Office:
         topics: Any = None
         parts = Parts(self.source, self.target, ledger, self.scheduler, ledger, routing, starts, topics, None, report)
         self.acquisition = Acquisition(parts, lambda: True, self._sync_topics)
+        self.ledger.topics = set(self.source.topics)
 
     async def _sync_topics(self) -> None:
         raise AssertionError("both clusters have all topics")
@@ -114,5 +118,71 @@ def test_a_refused_partition_flows_once_somebody_has_committed_an_offset() -> No
         await office.acquire(REFUSED, NEW)
         assert office.flowing == {REFUSED, NEW}
         assert office.scheduler.owned[REFUSED].position.offset == 0
+
+    asyncio.run(play())
+
+
+# -- the group's first start
+
+
+LATEST = {"auto.offset.reset": "latest"}
+FULL = EQUAL[:20]
+
+
+def new_topics(**topics: list[Record]) -> tuple[ScriptedLogs, ScriptedLogs]:
+    """Return a source with topics of one partition each, and an empty target with the same topics."""
+    source = ScriptedLogs({(name, 0): log_of(records) for name, records in topics.items()}, "source")
+    return source, ScriptedLogs({(name, 0): [] for name in topics}, "target")
+
+
+def test_processes_of_a_first_start_begin_alike_whichever_of_them_commits_first() -> None:
+    async def play() -> None:
+        office = Office(**LATEST)
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        office.start()
+        await office.acquisition.note_first_start()
+        first = office.acquisition, office.scheduler
+        office.start()
+        await office.acquisition.note_first_start()
+        second = office.acquisition, office.scheduler
+        for (office.acquisition, office.scheduler), key in ((first, ("a", 0)), (second, ("b", 0))):
+            await office.acquire(key)
+            assert office.scheduler.owned[key].position.offset == 20
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_comes_after_the_first_start_begins_at_its_beginning() -> None:
+    """Also at a process of the first start that had nothing to do until then."""
+
+    async def play() -> None:
+        office = Office(**LATEST)
+        office.source, office.target = new_topics(a=FULL)
+        office.start()
+        await office.acquisition.note_first_start()
+        acquisition = office.acquisition
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        office.start()
+        acquisition._parts = office.acquisition._parts
+        office.acquisition = acquisition
+        await office.acquire(("b", 0))
+        assert office.scheduler.owned["b", 0].position.offset == 0
+
+    asyncio.run(play())
+
+
+def test_a_topic_of_the_first_start_that_was_created_again_begins_at_its_beginning() -> None:
+    """Brokers forget the committed offsets of topics that are deleted."""
+
+    async def play() -> None:
+        office = Office(**LATEST)
+        office.source, office.target = new_topics(a=FULL)
+        office.start()
+        await office.acquisition.note_first_start()
+        topic = office.source.topics.pop("a")
+        await office.acquire()
+        office.source.topics["a"] = topic
+        await office.acquire(("a", 0))
+        assert office.scheduler.owned["a", 0].position.offset == 0
 
     asyncio.run(play())

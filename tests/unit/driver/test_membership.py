@@ -13,7 +13,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import BrokerError, FencedError, NotMember
 from mirrormaker.kafka_errors import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID
-from mirrormaker.model.assignor import REJOIN
+from mirrormaker.model.assignor import REJOIN, decode_user_data
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
 KEYS = frozenset({("orders", 0), ("orders", 1)})
@@ -166,3 +166,19 @@ def test_a_coordinator_that_restarts_before_the_sync_does_not_fence_the_member_t
     membership.answers = [refused]
     with pytest.raises(FencedError):
         asyncio.run(membership._join())
+
+
+def test_a_member_without_streams_tells_the_group_so_and_again_when_it_has_some() -> None:
+    membership, _ = play((joined(5), synced(0, 1)))
+    for work, weight in ((True, 2), (False, -1), (True, 2)):
+        membership._rejoin.clear()
+        membership.streams_work(work)
+        assert membership._rejoin.is_set(), "the group has to assign its partitions anew"
+        membership.answers = [joined(6), synced(0, 1)]
+        asyncio.run(membership._join())
+        last = [request for request in membership.asked if hasattr(request, "protocols")][-1]
+        told = ConsumerProtocolSubscription.decode(bytes(last.protocols[0].metadata))
+        assert decode_user_data(told.user_data)[0] == weight
+    membership._rejoin.clear()
+    membership.streams_work(True)
+    assert not membership._rejoin.is_set(), "nothing has changed"

@@ -11,6 +11,7 @@ from mirrormaker.errors import ConnectionLost
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.worker import fetcher as fetcher_module
 from mirrormaker.worker.cursor import Cursor
+from mirrormaker.worker.intake import fetch_again
 from mirrormaker.worker.stream import Stream
 from tests.support.source_broker import TOPIC_ID, SourceBroker, play_source, records, row
 from tests.support.worker_stage import until
@@ -23,7 +24,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Keep what cursors get, as (partition, offset after it), in place of forwarding it."""
     got: list[tuple[int, int]] = []
 
-    def accept(cursor: Cursor, *_: object) -> None:
+    async def accept(cursor: Cursor, *_: object) -> None:
         cursor.expected = cursor.fetch_from[0]
         got.append((cursor.partition, cursor.expected))
 
@@ -71,6 +72,29 @@ def test_a_request_names_the_partitions_that_got_something_and_an_answer_those_t
         assert (request.session, request.offsets) == ((SESSION, 2), {("t", 1): 105})
         assert accepted == [(1, 105)]
         assert [cursor.high_watermark for cursor in cursors] == [100, 200, 102]
+
+    play_source(scene)
+
+
+def test_a_cursor_that_takes_only_a_part_is_asked_for_again_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stream: Stream) -> None:
+        broker = SourceBroker(stream)
+        fetcher = broker.fetcher()
+
+        async def accept(cursor: Cursor, *_: object) -> None:
+            cursor.expected = 102
+            fetch_again(cursor)
+            fetcher.join(cursor)
+
+        monkeypatch.setattr(Cursor, "accept", accept)
+        fetcher.join(broker.cursor())
+        await broker.asked(1)
+        broker.answer(row(0), session=SESSION)
+        await broker.asked(2)
+        broker.answer(row(0, records(100)), session=SESSION)
+        assert (await broker.asked(3)).offsets == {("t", 0): 105}, "it was sent before the answer was taken"
+        broker.answer(row(0, records(105)), session=SESSION)
+        assert (await broker.asked(4)).offsets == {("t", 0): 102}
 
     play_source(scene)
 

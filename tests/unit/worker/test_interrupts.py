@@ -24,7 +24,7 @@ from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.interrupts import AwaitZombies
 from mirrormaker.worker.stream import Stream
 from tests.support.batches import Record, write_batch
-from tests.support.worker_stage import NOW, START, US, Play, Stage, fetcher_of, settle, until
+from tests.support.worker_stage import NOW, START, US, Play, Stage, at_once, fetcher_of, settle, until
 
 
 def numbered(first: int, count: int, timestamp: int = NOW) -> list[Batches | memoryview]:
@@ -218,7 +218,7 @@ def test_batches_that_linger_still_count_as_memory(play: Play) -> None:
         for number in range(20):
             data = bytearray(write_batch([Record(NOW, None, b"x" * 300_000)] * 2, base_offset=100 + 2 * number).data)
             frame = Frame(stage.stream.buffer, len(data))
-            cursor.accept(list(split(memoryview(data))), [], frame)
+            at_once(cursor.accept(list(split(memoryview(data))), [], frame))
             frame.drop(0)
         await asyncio.sleep(0.02)
         held = sum(entry.size for entry in (*cursor.outlets[0].ready, *cursor.outlets[0].sent))

@@ -105,7 +105,22 @@ def test_a_high_watermark_that_is_stuck_is_asked_for_less_and_less_often(monkeyp
     assert read(target, Cut(0, 0, 0))[0] == 5
     assert pauses[:3] == [0.02, 0.04, 0.08]
     assert max(pauses) == 1.0
-    assert target.asked["ListOffsetsRequest"] < 80, "a minute of waiting"
+    assert target.asked["ListOffsetsRequest"] < 160, "a minute of waiting"
+
+
+def test_a_log_that_is_cut_off_while_its_high_watermark_is_awaited_is_read_to_its_new_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An unclean election, or a topic that is created again: the high watermark never reaches the old end."""
+    log = log_of((US, 0, 5), (US, 5, 3))
+    log.high_watermark = 0
+
+    async def sleep(seconds: float) -> None:
+        del log.batches[1:]
+        log.high_watermark = None
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert read(target_of(log), Cut(0, 0, 0))[0] == 5
 
 
 # -- a log that ends before the cut

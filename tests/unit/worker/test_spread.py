@@ -16,7 +16,7 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,10 +28,12 @@ from mirrormaker.errors import ConnectionLost, Undeliverable
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
+from mirrormaker.wire.records import columns as columns_module
 from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
+from mirrormaker.worker import intake as intake_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.cursor import Cursor
@@ -46,6 +48,9 @@ _make_certain = Cursor.make_certain
 US = Identity(7, 0)
 VERSION = 12
 HISTORIES = 120
+# Histories in which records that were refused together never ended, a topic was created again while its end was awaited, and
+# records that were ahead in a deleted topic counted in the new one.
+NOTABLE = (2185, 2585, 2121)
 NOW = int(time.time() * 1000)
 NOT_LEADER, TIMED_OUT, OUT_OF_ORDER, INVALID = 6, 7, 45, 87
 BAD = b"bad"  # no broker takes a record with this in it
@@ -218,12 +223,22 @@ class Actor:
         self.cursor = Cursor(stream, position, clean=clean)
         stream.cursors[position.key] = self.cursor
         self.run = asyncio.create_task(self.cursor.run())
+        self.delivery: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.delivery.set_result(None)
 
     def fetch(self) -> None:
+        """Deliver a fetch, as a fetcher does: not before the last one is delivered."""
         cursor = self.cursor
-        if cursor.flowing and cursor.expected < len(self.world.records):
-            frame = Frame(self.stream.buffer, 1)
-            cursor.accept(self.world.fetched(cursor.expected), [], frame)
+        if cursor.flowing and cursor.expected < len(self.world.records) and self.delivery.done():
+            fetched = self.world.fetched(cursor.expected)
+            self.delivery = asyncio.create_task(self.deliver(fetched, cursor.fetch_round))
+
+    async def deliver(self, fetched: list[Batches | memoryview], fetch_round: int) -> None:
+        frame = Frame(self.stream.buffer, 1)
+        try:
+            if self.cursor.flowing and self.cursor.fetch_round == fetch_round:
+                await self.cursor.accept(fetched, [], frame)
+        finally:
             frame.drop(0)
 
     def answer(self, *, smoothly: bool) -> None:
@@ -259,7 +274,7 @@ class Actor:
     async def hand_over(self, monkeypatch: pytest.MonkeyPatch) -> Actor:
         """Release the partition; the successor begins at the closing position."""
         self.cursor.release()
-        while not self.cursor.done.done():
+        while not (self.cursor.done.done() and self.delivery.done()):
             self.answer(smoothly=self.world.chance.random() < 0.9)
             await asyncio.sleep(0)
         assert self.stream.buffer.bytes == 0
@@ -297,6 +312,7 @@ class Actor:
 
     def crash(self) -> None:
         self.run.cancel()
+        self.delivery.cancel()
         for wire in self.wires.values():
             self.world.on_the_way += [row for rows, _ in wire.waiting for row in rows]
 
@@ -333,6 +349,10 @@ async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             raise
 
     monkeypatch.setattr(Cursor, "make_certain", make_certain)
+    # In some histories a fetch is processed in many small steps, and everything else may happen between two of them.
+    monkeypatch.setattr(intake_module, "_MAX_TURN", chance.choice((-1.0, 1000.0)))
+    monkeypatch.setattr(intake_module, "_PIECE", chance.choice((1, 100, 4 << 20)))
+    monkeypatch.setattr(columns_module, "MOST_RECORDS", chance.choice((1, 7, 1 << 16)))
     actor = Actor(world, world.start(), monkeypatch, clean=True)
     reported = world.start()
     for _ in range(150):
@@ -375,19 +395,22 @@ async def history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"{actor.cursor} is {actor.cursor.state} at {actor.cursor.current}: {actor.cursor.note}")
     assert consistent(world, actor.cursor.current)
     assert world.seen["given up"] == len(world.bad)
+    await asyncio.gather(actor.delivery)
     assert actor.stream.buffer.bytes == 0, "memory that nobody gives back"
     actor.run.cancel()
     await asyncio.gather(actor.run, return_exceptions=True)
     world.check()
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, 20))
-def test_each_record_arrives_once_in_its_place_and_in_order(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, HISTORIES, 20)] + [NOTABLE])
+def test_each_record_arrives_once_in_its_place_and_in_order(
+    seeds: Iterable[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
     monkeypatch.setattr(stream_metadata, "_REFRESH_PAUSE", 0.0)
     seen: Counter[str] = Counter()
-    for seed in range(first, first + 20):
+    for seed in seeds:
         world = World(random.Random(seed))
         try:
             asyncio.run(history(world, monkeypatch))

@@ -116,10 +116,11 @@ async def _next_token(advance: Callable[[], bytes], connection: Connection, sasl
             return end.value, True
 
     try:
-        return await asyncio.wait_for(run_in_thread(step), _STEP_TIMEOUT)
+        async with asyncio.timeout(_STEP_TIMEOUT):
+            return await run_in_thread(step)
     except LoginError as error:
         raise _failed(connection, sasl, str(error)) from None
-    except (TimeoutError, asyncio.TimeoutError):
+    except TimeoutError:
         server = "no KDC" if isinstance(sasl.login, Kerberos) else "no server"
         raise _failed(connection, sasl, f"{server} answers within {_STEP_TIMEOUT:g} s") from None
     except Exception as error:
@@ -166,11 +167,12 @@ async def _send_bare_token(
     """Send a token without a request around it (before Kafka 1.0); a broker that refuses it hangs up."""
     answer = connection.send_bare(token, is_answered=not is_last)
     try:
-        return bytes(await asyncio.wait_for(answer, timeout)), 0.0
+        async with asyncio.timeout(timeout):
+            return bytes(await answer), 0.0
     except ConnectionLost:
         text = f"it hung up on {sasl.login}: brokers before 1.0 do not say why, but log it"
         raise _failed(connection, sasl, text) from None
-    except (TimeoutError, asyncio.TimeoutError):
+    except TimeoutError:
         raise _failed(connection, sasl, f"no answer within {timeout:g} s") from None
 
 

@@ -147,10 +147,12 @@ def _create_partitions(request: Any, answer: Any) -> None:
 
 
 def _describe_configs(request: Any, answer: Any) -> None:
-    asked = ((resource.resource_type, resource.resource_name) for resource in request.resources)
-    _check_same(asked, ((result.resource_type, result.resource_name) for result in answer.results))
+    asked = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    _check_same(asked, [(result.resource_type, result.resource_name) for result in answer.results])
     for result in answer.results:
+        keys = asked[result.resource_type, result.resource_name].configuration_keys
         for setting in result.configs:
+            _require(keys is None or setting.name in keys, "a setting was not asked for")
             if setting.name in _NUMBERS:
                 is_number = setting.value is not None and len(setting.value) < 20 and setting.value.isdecimal()
                 _require(is_number, f"the setting {setting.name} is not a number")

@@ -2,7 +2,8 @@
 
 kafka-python's own decoder trusts the bytes that it is given: a varint may have any length, a structure with a tagged field copies
 the rest of the answer, a text may end beyond the data, and every field may be null. Here the work is proportional to the size
-of the data, a length counts only if so many bytes are left, and a field is null only where its schema allows it.
+of the data, and so is a length: it counts only if so many bytes are left. A message has a bounded number of elements,
+and a field is null only where its schema allows it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from mirrormaker.errors import BadFrame
-from mirrormaker.wire.protocol.codec import Reader
+from mirrormaker.wire.protocol.codec import MOST_ELEMENTS, Reader
 
 Read = Callable[[Reader], Any]  # reads one field
 
@@ -25,9 +26,9 @@ _NULL_STRUCTURE = -1
 _BYTE, _SHORT, _UNSIGNED = (struct.Struct(layout) for layout in (">b", ">h", ">I"))
 
 
-def decode(message: Any, data: memoryview, version: int) -> Any:
+def decode(message: Any, data: memoryview, version: int, most_elements: int = MOST_ELEMENTS) -> Any:
     """Return an instance of `message`, one of kafka-python's message classes; raise BadFrame if the bytes are malformed."""
-    return _message_reader(message, version)(Reader(data, message.flexible_version_q(version)))
+    return _message_reader(message, version)(Reader(data, message.flexible_version_q(version), most_elements))
 
 
 def decode_versioned(message: Any, data: bytes) -> Any:
@@ -125,7 +126,10 @@ def _simple_reader(field: Any) -> Read:
 
 def _array(read: Read, reader: Reader) -> list[Any] | None:
     count = _count(reader, 1)
-    return None if count is None else [read(reader) for _ in range(count)]
+    if count is None:
+        return None
+    reader.begin_elements(count)
+    return [read(reader) for _ in range(count)]
 
 
 def _numbers(kind: Any, reader: Reader) -> list[Any] | None:

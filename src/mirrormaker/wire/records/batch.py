@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from mirrormaker.errors import CorruptBatch
+from mirrormaker.errors import BadChecksum, CorruptBatch
 from mirrormaker.wire.records.compression import CODECS
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -79,7 +79,7 @@ class Batch:
         if self.count < 0 or self.last_offset < self.base_offset:
             raise CorruptBatch(f"the batch at offset {self.base_offset} has a negative record count or offset delta")
         if crc32c(self._covered_by_crc) != self._crc:
-            raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
+            raise BadChecksum(f"the batch at offset {self.base_offset} does not match its CRC")
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Rewrite the header for the target: base offset 0, this identity and sequence number, and a CRC that matches.
@@ -102,6 +102,8 @@ _HEADERS = np.dtype(
         ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("base_sequence", ">i4"), ("count", ">i4"),
     ]
 )  # fmt: skip
+
+_ROWS = 1 << 14  # headers that are read at a time
 
 
 class Batches:
@@ -149,9 +151,10 @@ class Batches:
     def headers(self) -> npt.NDArray[np.void]:
         """Return the header fields of all batches as the columns of a structured array."""
         if self._headers is None:
-            at = np.array(self.bounds[:-1], np.int64)
-            rows: npt.NDArray[np.uint8] = self.array[at[:, None] + np.arange(HEADER.size)]
-            headers = rows.view(_HEADERS)[:, 0]
+            data, at, width = self.array, np.array(self.bounds[:-1], np.int64), np.arange(HEADER.size)
+            # The places of all bytes take eight times as much memory as the bytes: not too many at a time.
+            rows = [data[at[n : n + _ROWS, None] + width] for n in range(0, len(at) or 1, _ROWS)]
+            headers = (rows[0] if len(rows) == 1 else np.concatenate(rows)).view(_HEADERS)[:, 0]
             if ((headers["count"] < 0) | (headers["last_offset_delta"] < 0)).any():
                 raise CorruptBatch(
                     f"a batch at or after offset {self.first_offset} has a negative record count or offset delta"
@@ -175,7 +178,7 @@ class Batches:
         data, start = self.data, self.bounds[0]
         for index, (stop, crc) in enumerate(zip(self.bounds[1:], self.headers["crc"].tolist(), strict=True)):
             if crc32c(data[start + _ATTRIBUTES_AT : stop]) != crc:
-                raise CorruptBatch(f"the batch at offset {self[index].base_offset} does not match its CRC")
+                raise BadChecksum(f"the batch at offset {self[index].base_offset} does not match its CRC")
             start = stop
 
 

@@ -12,8 +12,9 @@ tails, whatever their lengths, at the speed of memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,14 @@ from mirrormaker.errors import BadCompression, BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches
 from mirrormaker.wire.records.compression import NONE, compress, decompress
-from mirrormaker.wire.records.record_starts import find_record_starts
+from mirrormaker.wire.records.record_starts import find_next_records, find_record_starts
 from mirrormaker.wire.records.varints import Data, Ints
 
 _ATTRIBUTES = np.int64(1)  # bytes of a record's attributes, which are all 0: Kafka defines none yet
 _MAX_PREFIX = 24  # bytes before a tail are fewer: a length of 5, attributes, deltas of 10 and 5
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
+MOST_RECORDS = 1 << 16  # of a piece
+_LARGE = 2  # a batch of so many times the bytes of a piece becomes several pieces
 
 
 class Records:
@@ -61,48 +64,107 @@ class Records:
         return start, length
 
 
+class Piece(NamedTuple):
+    """Unpacked records of some batches, or a part of the records of one batch."""
+
+    records: Records
+    batches: Batches
+    counts: Ints  # how many of the records each batch has
+    end: int  # the offset after the piece
+    size: int  # its share of the batches' bytes
+
+
 def unpack(batches: Batches, limit: int = _MAX_DATA) -> Records:
     """Return the records of all batches, in order. They may take at most `limit` bytes when decompressed."""
-    records, used = unpack_some(batches, limit, limit)
-    if used < len(batches):
-        raise CorruptBatch(f"the batches from offset {batches.first_offset} on decompress to more than {limit} bytes")
-    return records
+    with _damage_named(batches):
+        data, starts, ends = _payloads(batches, limit, limit)
+        if len(starts) < len(batches):
+            raise CorruptBatch(
+                f"the batches from offset {batches.first_offset} on decompress to more than {limit} bytes"
+            )
+        counts = batches.headers["count"].astype(np.int64)
+        return _decode(batches, data, find_record_starts(data, starts, ends, counts), counts)
 
 
-def unpack_some(batches: Batches, limit: int, enough: int) -> tuple[Records, int]:
-    """Unpack the first batches until they have `enough` bytes; return their records, and how many batches these were.
+def unpack_in_pieces(batches: Batches, limit: int, enough: int) -> Iterator[Piece]:
+    """Yield the records of all batches, in order, in pieces of `enough` bytes or a little more.
 
-    No batch may take more than `limit` bytes when decompressed.
+    No batch may take more than `limit` bytes when decompressed. A piece has at most MOST_RECORDS records: a batch of more
+    records, or of many times `enough` bytes, becomes several pieces. Damage behind the first piece of such a batch shows
+    only when its turn comes.
     """
+    while len(batches):
+        with _damage_named(batches):
+            until = np.cumsum(batches.headers["count"], dtype=np.int64)
+            few = max(1, int(np.searchsorted(until, MOST_RECORDS, side="right")))
+            data, starts, ends = _payloads(batches.part(0, few), limit, enough)
+            some = batches.part(0, len(starts))
+            count, size = int(until[len(some) - 1]), int(ends[-1] - starts[0])
+            if len(some) == 1 and (count > MOST_RECORDS or (count > 1 and size > _LARGE * enough)):
+                yield from _pieces_of_one(some, data, int(starts[0]), int(ends[0]), enough)
+            else:
+                counts = some.headers["count"].astype(np.int64)
+                records = _decode(some, data, find_record_starts(data, starts, ends, counts), counts)
+                yield Piece(records, some, counts, _end(some), some.size)
+        batches = batches.part(len(some), len(batches))
+
+
+def _pieces_of_one(batch: Batches, data: Data, start: int, end: int, enough: int) -> Iterator[Piece]:
+    """Yield the records of one large batch, which lie at data[start:end]."""
+    left, at, before = int(batch.headers["count"][0]), start, batch.first_offset - 1
+    while left:
+        began = at
+        found, at = find_next_records(data, at, end, left, MOST_RECORDS, enough)
+        left -= len(found)
+        counts = np.array([len(found)], np.int64)
+        records = _decode(batch, data, found, counts)
+        if records.offsets[0] <= before:
+            raise CorruptBatch(f"the offsets of the records from offset {before} on do not increase")
+        before = int(records.offsets[-1])
+        size = batch.size * (at - began) // (end - start)
+        yield Piece(records, batch, counts, before + 1 if left else _end(batch), size)
+
+
+def _end(batches: Batches) -> int:
+    """Return the offset after the last batch."""
+    last = batches.headers[-1]
+    return int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
+
+
+@contextmanager
+def _damage_named(batches: Batches) -> Iterator[None]:
+    """Raise CorruptBatch with the offset of the first batch if a record or its compression is damaged."""
     try:
-        data, starts, ends = _payloads(batches, limit, enough)
-        batches = batches.part(0, len(starts))
-        headers = batches.headers
-        counts = headers["count"].astype(np.int64)
-        at = find_record_starts(data, starts, ends, counts)
-        length, here = varints.read(data, at)
-        tails_end = here + length
-        time_delta, here = varints.read(data, here + _ATTRIBUTES)
-        offset_delta, tails = varints.read(data, here)
+        yield
     except BadCompression as error:
         raise CorruptBatch(f"a batch at or after offset {batches.first_offset}: {error}") from error
     except BadVarint as error:
         raise CorruptBatch(
             f"a record in the batches from offset {batches.first_offset} on is damaged: {error}"
         ) from error
+
+
+def _decode(batches: Batches, data: Data, at: Ints, counts: Ints) -> Records:
+    """Decode the records that begin at these places: counts[0] of the first batch, counts[1] of the next, ..."""
+    headers = batches.headers
+    length, here = varints.read(data, at)
+    tails_end = here + length
+    time_delta, here = varints.read(data, here + _ATTRIBUTES)
+    offset_delta, tails = varints.read(data, here)
     if len(tails) and bool((tails >= tails_end).any()):
-        raise CorruptBatch(
-            f"a record in the batches from offset {batches.first_offset} on is shorter than its own fields"
-        )
+        raise BadVarint("it is shorter than its own fields")
     batch = np.repeat(np.arange(len(counts)), counts)
     timestamps = headers["first_timestamp"].astype(np.int64)[batch] + time_delta
     append_time = (headers["attributes"] & LOG_APPEND_TIME) != 0
     if append_time.any():
         timestamps = np.where(append_time[batch], headers["max_timestamp"].astype(np.int64)[batch], timestamps)
     offsets = headers["base_offset"].astype(np.int64)[batch] + offset_delta
-    if len(offsets) and (bool((offset_delta < 0).any()) or bool((np.diff(offsets) <= 0).any())):
-        raise CorruptBatch(f"the offsets of the records from offset {batches.first_offset} on do not increase")
-    return Records(data, tails, tails_end, offsets, timestamps), len(batches)
+    if len(offsets):
+        if bool((offset_delta < 0).any()) or bool((np.diff(offsets) <= 0).any()):
+            raise CorruptBatch(f"the offsets of the records from offset {batches.first_offset} on do not increase")
+        if int(offsets[-1]) >= _end(batches):
+            raise CorruptBatch(f"the record at offset {offsets[-1]} lies behind the end of its batch")
+    return Records(data, tails, tails_end, offsets, timestamps)
 
 
 def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, Ints]:

@@ -9,6 +9,8 @@ There are four ways to follow it, and an estimate of their cost decides which on
 - Go from one record to the next.
 
 A guess counts only if the lengths of all records confirm it.
+
+A batch of very many records is taken piece by piece (`find_next_records`): time and memory for a piece are bounded.
 """
 
 from __future__ import annotations
@@ -144,11 +146,41 @@ def _find_by_zeros(data: Data, start: int, end: int, count: int) -> Ints | None:
 
 def _find_step_by_step(data: Data, at: int, end: int, count: int) -> Ints:
     """Go from one record to the next."""
+    found, at = _walk(data, at, end, count)
+    if at != end or len(found) != count:
+        raise BadVarint("a batch is longer or shorter than its records")
+    return found
+
+
+def find_next_records(data: Data, at: int, end: int, left: int, most: int, enough: int) -> tuple[Ints, int]:
+    """Return where the next records of a batch begin, and where the record after them begins.
+
+    The batch has `left` more records, up to `end`. These are `most` of them, or fewer if they have `enough` bytes.
+    """
+    if left * _SMALLEST > end - at:
+        raise BadVarint("a batch is too short for its number of records")
+    # Guess that all of them have the length of the first one.
+    stride = _walk(data, at, end, 1)[1] - at
+    count = min(most, left, max(1, enough // stride), max(1, (end - at) // stride))
+    found: Ints = at + np.arange(count) * stride
+    if bool(_have_length(data, found, np.full(count, stride)).all()):
+        at += count * stride
+    else:
+        found, at = _walk(data, at, min(end, at + enough), min(most, left))
+    if at > end or (at == end) != (len(found) == left):
+        raise BadVarint("a batch is longer or shorter than its records")
+    return found, at
+
+
+def _walk(data: Data, at: int, until: int, count: int) -> tuple[Ints, int]:
+    """Go from one record to the next: `count` times, or until a place is reached. Return where they begin and end."""
     found = np.empty(count, np.int64)
     raw = data.data
+    number = 0
     try:
-        for number in range(count):
+        while number < count and at < until:
             found[number] = at
+            number += 1
             # This is `varints.read_one` written out: a call for each record would make the loop much slower.
             size = raw[at]
             at += 1
@@ -169,6 +201,4 @@ def _find_step_by_step(data: Data, at: int, end: int, count: int) -> Ints:
             at += size >> 1
     except IndexError as error:
         raise BadVarint("a record is longer than its batch") from error
-    if at != end:
-        raise BadVarint("a batch is longer or shorter than its records")
-    return found
+    return found[:number], at

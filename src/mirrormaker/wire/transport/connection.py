@@ -80,8 +80,9 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         try:
             self._tls = TlsLayer(self._tls_settings, self.host) if self._tls_settings is not None else None
-            self._sock = await asyncio.wait_for(self._connect(), timeout)
-        except (TimeoutError, asyncio.TimeoutError) as error:
+            async with asyncio.timeout(timeout):
+                self._sock = await self._connect()
+        except TimeoutError as error:
             raise ConnectionLost(f"{self} did not answer within {timeout:g} s") from error
         except OSError as error:
             raise ConnectionLost(f"{self}: {reason_of(error)}") from error
@@ -251,8 +252,10 @@ class Connection:
         body = request.encode(version=version)
         answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
         try:
-            data = await asyncio.wait_for(asyncio.shield(answer), timeout)
-        except (TimeoutError, asyncio.TimeoutError) as error:
+            # In Python 3.11 wait_for loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(timeout):
+                data = await asyncio.shield(answer)
+        except TimeoutError as error:
             late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
             self.close(late)
             raise late from error

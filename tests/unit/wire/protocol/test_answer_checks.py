@@ -250,7 +250,9 @@ def test_an_answer_is_about_the_topics_that_were_asked_for(names: list[str]) -> 
 
 
 def settings(value: str | None, name: str = "max.message.bytes", resource: str = "orders") -> tuple[Any, Any]:
-    asked = messages.DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="orders")
+    keys = ["max.message.bytes", "cleanup.policy"]
+    kind = messages.DescribeConfigsRequest.DescribeConfigsResource
+    asked = kind(resource_type=2, resource_name="orders", configuration_keys=keys)
     request = messages.DescribeConfigsRequest(resources=[asked])
     result = messages._RESPONSES[request.API_KEY].DescribeConfigsResult
     setting = result.DescribeConfigsResourceResult(name=name, value=value)
@@ -266,6 +268,7 @@ def test_a_limit_is_a_number(value: str | None) -> None:
 
 
 def test_settings_are_those_of_the_resource_that_was_asked_for() -> None:
+    assert_refused(*settings("1048588", "retention.ms"))
     assert_refused(*settings("1048588", resource="payments"))
     request, answer = settings("1048588")
     answer.results = []

@@ -169,3 +169,25 @@ def test_damaged_answers_are_decoded_or_bad_frames(response: Any) -> None:
 def test_bytes_after_the_end_are_ignored() -> None:
     data = bytes(SyncGroupResponse(error_code=0, assignment=b"x").encode(version=0)) + b"more"
     assert schema_decoder.decode(SyncGroupResponse, memoryview(data), 0).assignment == b"x"
+
+
+def test_an_answer_of_countless_elements_is_refused_before_it_is_decoded() -> None:
+    """Two million partitions in 40 MB took 7 s and a gigabyte."""
+    partition = OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic
+
+    def answer(topics: int, partitions: int) -> bytes:
+        rows = [partition(partition_index=n, committed_offset=1, metadata="", error_code=0) for n in range(partitions)]
+        listed = [topic(name=f"t{n}", partitions=rows) for n in range(topics)]
+        return bytes(OffsetFetchResponse(version=7, topics=listed, error_code=0).encode(version=7))
+
+    taken = schema_decoder.decode(OffsetFetchResponse, memoryview(answer(10, 99)), 7, most_elements=1000)
+    assert len(taken.topics) == 10
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        schema_decoder.decode(OffsetFetchResponse, memoryview(answer(11, 99)), 7, most_elements=1000)
+
+
+def test_countless_tagged_fields_are_refused() -> None:
+    reader = codec.Reader(memoryview(codec.varint(1001) + b"\x63\x00" * 1001), True, most_elements=1000)
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        reader.skip_tags()

@@ -18,11 +18,12 @@ from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records import arrow, columns
 from mirrormaker.wire.records.arrow import from_table, to_table
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.columns import binary_array, pack, sizes, unpack, unpack_some
+from mirrormaker.wire.records.columns import binary_array, pack, sizes, unpack, unpack_in_pieces
 from mirrormaker.wire.records.varints import Data
 from tests.support.batches import (
     CODECS,
     HEADER,
+    NONE,
     NOW,
     ZSTD,
     Record,
@@ -33,7 +34,9 @@ from tests.support.batches import (
     read_log,
     rows,
     write_batch,
+    write_tiny_records,
 )
+from tests.support.memory import peak
 from tests.support.strategies import logs, records, timestamps
 
 MB = b"0123456789abcdef" * (1 << 16)
@@ -124,17 +127,57 @@ def test_some_of_the_batches_can_be_had_alone(log: list[Written]) -> None:
         assert rows(unpack(batches.part(start, stop))) == wanted
 
 
-@given(logs(), st.integers(1, 2000))
-def test_batches_can_be_unpacked_piece_by_piece(log: list[Written], enough: int) -> None:
+@given(logs(), st.integers(1, 2000), st.integers(1, 20))
+def test_batches_can_be_unpacked_piece_by_piece(log: list[Written], enough: int, most: int) -> None:
+    """However small the pieces are, they have all records, in order, and end where the next one begins."""
     assume(log)
     batches = join(*log)
-    found, done = [], 0
-    while done < len(batches):
-        some, used = unpack_some(batches.part(done, len(batches)), 1 << 20, enough)
-        assert used > 0
-        found += rows(some)
-        done += used
+    found: list[tuple[int, Record]] = []
+    size, before = 0, -1
+    with patch.object(columns, "MOST_RECORDS", most):
+        for piece in unpack_in_pieces(batches, 1 << 20, enough):
+            assert len(piece.records) <= most
+            assert len(piece.counts) == len(piece.batches) and piece.counts.sum() == len(piece.records)
+            some = rows(piece.records)
+            assert all(before < offset < piece.end for offset, _ in some)
+            found += some
+            size, before = size + piece.size, piece.end - 1
     assert found == read_log(batches.data)
+    assert before == batches[len(batches) - 1].last_offset
+    assert size <= batches.size
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+@pytest.mark.parametrize("tails", [b"\1\1\0", b"\1\x08" + b"abcd\0"])
+def test_a_batch_of_countless_records_takes_the_memory_of_one_piece(codec: int, tails: bytes) -> None:
+    """Each of 1,000,000 records would take 200 bytes for a moment if all were unpacked together."""
+    count = 1_000_000
+    (batches,) = split(memoryview(write_tiny_records(count, codec, 70, tails)))
+    assert isinstance(batches, Batches)
+    payload = count * (len(tails) + 7)
+    found, largest = 70, 0
+
+    def run() -> None:
+        nonlocal found, largest
+        for piece in unpack_in_pieces(batches, 64 << 20, 4 << 20):
+            assert piece.records.offsets[0] == found
+            found, largest = piece.end, max(largest, len(piece.records))
+
+    list(unpack_in_pieces(join(write_batch(ODD)), 64 << 20, 4 << 20))
+    assert peak(run) < payload + 200 * columns.MOST_RECORDS
+    assert found == 70 + count
+    assert largest == columns.MOST_RECORDS
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_batch_of_many_bytes_becomes_several_pieces(uneven: bool) -> None:
+    log = [Record(NOW, None, b"x" * (1000 + 7 * (n % 3) * uneven)) for n in range(1000)]
+    batches = join(write_batch(log, base_offset=5))
+    pieces = list(unpack_in_pieces(batches, 64 << 20, 100_000))
+    assert [row for piece in pieces for row in rows(piece.records)] == read_log(batches.data)
+    assert len(pieces) >= 8
+    assert all((piece.records.ends - piece.records.starts).sum() < 200_000 for piece in pieces)
+    assert len(list(unpack_in_pieces(batches, 64 << 20, 600_000))) == 1, "a little more than enough is one piece"
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -6,6 +6,8 @@ import random
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from kafka.record.util import decode_varint
 
 from mirrormaker.errors import CorruptBatch
+from mirrormaker.wire.records import columns
 from mirrormaker.wire.records.arrow import to_table
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.columns import pack, unpack
+from mirrormaker.wire.records.columns import Records, pack, unpack
 from mirrormaker.wire.records.compression import compress
 from tests.support.batches import (
     CODECS,
@@ -50,16 +53,34 @@ LONG = [
 
 
 def outcome(data: bytes | bytearray) -> str:
-    """Take fetched bytes through all steps of the records lane. Any error but CorruptBatch comes out."""
+    """Take fetched bytes through all steps of the records lane. Any error but CorruptBatch comes out.
+
+    Records that are unpacked together and piece by piece must be the same, and be refused alike.
+    """
+    whole, in_pieces = outcome_of(data, _unpack_together), outcome_of(data, _unpack_in_pieces)
+    assert whole == in_pieces
+    return whole
+
+
+def _unpack_together(run: Batches) -> list[Records]:
+    return [unpack(run, 64 * MB)]
+
+
+def _unpack_in_pieces(run: Batches) -> list[Records]:
+    with patch.object(columns, "MOST_RECORDS", 3):
+        return [piece.records for piece in columns.unpack_in_pieces(run, 64 * MB, 50)]
+
+
+def outcome_of(data: bytes | bytearray, way: Callable[[Batches], list[Records]]) -> str:
     try:
         for run in split(memoryview(data)):
             if isinstance(run, Batches):
                 run.check()
-                found = unpack(run, 64 * MB)
-                found.keys()
-                to_table(found).validate(full=True)
-                if len(found):
-                    pack(found, [0, len(found)])
+                for found in way(run):
+                    found.keys()
+                    to_table(found).validate(full=True)
+                    if len(found):
+                        pack(found, [0, len(found)])
     except CorruptBatch as error:
         assert str(error)
         return "refused"
@@ -199,6 +220,16 @@ def test_offsets_that_count_backwards_are_refused() -> None:
         unpack(both)
 
 
+def test_a_record_behind_the_end_of_its_batch_is_refused() -> None:
+    """The next batch begins there: one of the two records would be lost."""
+    data = bytearray(write_batch([Record(NOW, None, b"v")] * 3, base_offset=10).data)
+    put(data, LAST_DELTA, 1)
+    stamp_crc(data)
+    for way in (_unpack_together, _unpack_in_pieces):
+        with pytest.raises(CorruptBatch, match="offset 12 lies behind the end"):
+            way(only(data))
+
+
 def test_a_header_that_counts_backwards_is_refused_each_time() -> None:
     data = bytearray(write_batch([Record(NOW, None, None)], base_offset=7).data)
     put(data, LAST_DELTA, -1)
@@ -248,7 +279,7 @@ def test_a_lie_costs_neither_memory_nor_time(codec: int, payload: bytes, count: 
     """1 MB of the smallest records takes 12 MB as columns."""
     data = repacked(payload, codec, count)
     began = time.monotonic()
-    assert growth(lambda: outcome(data)) < 32 * MB
+    assert growth(lambda: outcome_of(data, _unpack_together)) < 32 * MB
     assert time.monotonic() - began < 20
 
 

@@ -7,12 +7,14 @@ import struct
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from functools import partial
+from typing import Any
 
 import pytest
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
 from mirrormaker.errors import ConnectionLost, UnsupportedRequest
+from mirrormaker.wire.protocol.messages import HeartbeatRequest
 from mirrormaker.wire.transport.connection import Connection
 from tests.support.peer import connected, correlation_of, echo, frame, hear, run, silence
 
@@ -301,3 +303,25 @@ def test_a_request_that_the_broker_does_not_know_is_refused_by_name() -> None:
     connection.versions = {3: (1000, 1001)}
     with pytest.raises(UnsupportedRequest, match="only from version 1000 on"):
         connection.best_version(MetadataRequest)
+
+
+def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(frame(correlation_of(await hear(reader)), bytes(2)))
+        await silence(reader, writer)
+
+    async def test() -> None:
+        async with connected(talk) as connection:
+            request = connection.request
+
+            def cancelled_by_its_answer(*wanted: Any) -> asyncio.Future[memoryview]:
+                answer = request(*wanted)
+                answer.add_done_callback(lambda _: asking.cancel())
+                return answer
+
+            monkeypatch.setattr(connection, "request", cancelled_by_its_answer)
+            asking = asyncio.ensure_future(connection.ask(HeartbeatRequest(), 5, version=0))
+            await asyncio.wait([asking])
+            assert asking.cancelled()
+
+    run(test())

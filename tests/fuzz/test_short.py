@@ -1,0 +1,65 @@
+"""A minute of `make fuzz`, and whether its recorded answers are complete."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz.conversations import CONVERSATIONS
+from fuzz.recording import ZNODE, load
+from fuzz.replay import talk
+from fuzz.runner import judge
+
+from mirrormaker.errors import BadFrame
+from mirrormaker.offsets import consumer_protocol_groups
+from mirrormaker.wire.protocol import messages
+
+ROOT = Path(__file__).parents[2]
+_FIXED = 1
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_the_recorded_answers_are_answers_while_they_are_whole(name: str) -> None:
+    """Otherwise damaged ones would never reach the code behind the first check."""
+    rows = [row for row in load() if row.conversation == name]
+    assert rows, f"record the answers again: python -m fuzz.recording ({name} has none)"
+    talk(CONVERSATIONS[name], rows, may_fail=False)
+
+
+def test_every_request_has_a_recorded_answer() -> None:
+    names = [name for name in messages.__all__ if name.endswith("Request")]
+    keys = {name: getattr(messages, name).API_KEY for name in names}
+    keys |= {"FetchRequest": 1, "ConsumerGroupDescribe": consumer_protocol_groups.API_KEY}
+    recorded = {row.api_key for row in load()}
+    assert ZNODE in recorded
+    missing = [name for name, key in keys.items() if key not in recorded]
+    assert not missing, "add them to a conversation (fuzz/conversations.py), then: python -m fuzz.recording"
+
+
+def test_a_limit_that_is_not_kept_is_found() -> None:
+    def raises() -> None:
+        raise ValueError
+
+    def refuses() -> None:
+        raise BadFrame
+
+    def computes() -> None:
+        hashlib.pbkdf2_hmac("sha512", b"", b"", 3_000_000)
+
+    assert judge(refuses, 0) is None
+    troubles = [judge(attempt, 0) for attempt in (raises, computes, lambda: bytearray(200 << 20).clear())]
+    assert [trouble.summary.split()[-1] for trouble in troubles if trouble] == ["ValueError", "time", "memory"]
+
+
+@pytest.mark.parametrize("seed", [_FIXED, secrets.randbelow(1 << 32)], ids=["fixed", "random"])
+def test_no_damaged_answer_gets_out_of_hand(seed: int) -> None:
+    command = [sys.executable, "-m", "fuzz", "--seed", str(seed), "--minutes", "0.4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    print(f"seed {seed}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[1-9][\d,]* attempts in .* 0 findings", done.stdout), done.stdout
