@@ -51,6 +51,25 @@ Where the source loses records, the number of records is that of the lost ones,
 and the verdict is about the mirror's report of them.
 """
 
+_TABLE_HEAD = ("request", "codes", "hold", "other topics", "recovered")
+_TABLE = """\
+`python -m faults --table`: a proxy answers each request of driver and streams with each of Kafka's error codes,
+and with one that Kafka does not define.
+{holding} of {cells} cells hold.
+
+Most errors concern one topic of several.
+The others must not stand still for more than a second; the topic itself is named if it does, is tried again,
+and has every record once and in order within 12 s after the error has ended.
+An error that is about the whole answer has 25 s.
+Where it concerns a connection, all topics of the cluster wait.
+Requests that open a connection, that belong to the group as a whole, or that allocate producer ids
+get one code of each kind here; `tests/unit` tries all codes for them with scripted brokers.
+
+- **other topics**: the longest time for which a topic stood still that the error does not concern.
+- **recovered**: the longest time from the end of the error until every record was on the target.
+  The load goes on for half a second of it.
+"""
+
 _OTHERS = """\
 One process mirrors a load of {rate:,} records per second.
 It is killed at random moments and started again at once.
@@ -72,9 +91,26 @@ def show(console: Console, cases: Sequence[Case | SeparateCase], results: Iterab
 
 def store(kind: str, result: Result, rate: int) -> None:
     """Replace the stored result of the same case. `kind` is "case" or "java"."""
+    _store_line({"kind": kind, **asdict(result)}, rate)
+
+
+def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
+    """Replace the stored result of a row of the error table. `spreads`: its errors concern all topics."""
+    line = {
+        "kind": "table",
+        "case": name,
+        "cells": len(cells),
+        "problems": [str(cell) for cell in cells if not cell.holds],
+        "calm_pause": None if spreads else round(max(cell.calm_pause for cell in cells), 1),
+        "recovered": round(max(cell.recovered for cell in cells), 1),
+    }
+    _store_line(line, 0)
+
+
+def _store_line(line: dict[str, Any], rate: int) -> None:
     machine = {"cores": os.cpu_count(), "memory_gb": round(_memory() / 1e9), "date": _today(), "rate": rate}
     lines = {(line["kind"], line["case"]): line for line in _stored()}
-    lines[kind, result.case] = {"kind": kind, **asdict(result), **machine}
+    lines[line["kind"], line["case"]] = {**line, **machine}
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
 
 
@@ -96,13 +132,28 @@ def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
     if java:
         parts.append("## The same kills with other mirrors\n")
         parts.append(_OTHERS.format(rate=max(line["rate"] for line in java)))
-        rows = [tuple(_number(line[key]) for key in _JAVA_FIELDS) for line in java]
-        parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *rows]))
+        kills = [tuple(_number(line[key]) for key in _JAVA_FIELDS) for line in java]
+        parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *kills]))
+    rows = [line for line in lines if line["kind"] == "table"]
+    if rows:
+        parts += ["## Errors in answers\n", _table_section(rows)]
     if remarks:
         parts += ["## Remarks\n", "\n".join(remarks) + "\n"]
     parts += ["## How it is counted\n", _HOW.format(rate=max(line["rate"] for line in lines if line["kind"] == "case"))]
     DOCUMENT.write_text("\n".join(parts))
     return DOCUMENT.relative_to(ROOT)
+
+
+def _table_section(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the text about the error table: what it is, its rows, and the cells that do not hold."""
+    cells, failed = sum(row["cells"] for row in rows), [text for row in rows for text in row["problems"]]
+    table: list[Sequence[str]] = [_TABLE_HEAD, (":--", *("--:",) * (len(_TABLE_HEAD) - 1))]
+    for row in sorted(rows, key=lambda row: str(row["case"])):
+        calm = "all wait" if row["calm_pause"] is None else f"{row['calm_pause']:.1f} s"
+        holding = row["cells"] - len(row["problems"])
+        table.append((row["case"], str(row["cells"]), str(holding), calm, f"{row['recovered']:.1f} s"))
+    text = _TABLE.format(cells=f"{cells:,}", holding=f"{cells - len(failed):,}") + "\n" + _markdown(table)
+    return text + ("\n" + "\n".join(f"- {problem}" for problem in failed) + "\n" if failed else "")
 
 
 def _summary(lines: Sequence[dict[str, Any]]) -> str:

@@ -41,12 +41,12 @@ from mirrormaker.wire.protocol import fetch, messages, produce
 from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import Batches, split
-from mirrormaker.wire.records.columns import unpack_some
+from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.zookeeper.ensemble import ZooKeeper
 from mirrormaker.zookeeper.registrations import broker_addresses
 
-_MAX_UNPACKED = 16 << 20  # bytes of the records of one batch
+_MAX_UNPACKED, _PIECE = 16 << 20, 4 << 20  # bytes of the records of one batch, and of them at a time
 _REQUESTS = {
     request.API_KEY: request
     for request in (getattr(messages, name) for name in messages.__all__ if name.endswith("Request"))
@@ -159,9 +159,8 @@ def _unpack(run: Batches | memoryview, aborted: Aborted) -> None:
     run.check()
     for _ in flag_data(list(run), aborted):
         pass
-    while len(run):
-        _, used = unpack_some(run, _MAX_UNPACKED, _MAX_UNPACKED)
-        run = run.part(used, len(run))
+    for _ in unpack_in_pieces(run, _MAX_UNPACKED, _PIECE):
+        pass
 
 
 # -- between members of a group

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirrormaker.kafka_errors import CODES as KNOWN_CODES
@@ -26,12 +25,16 @@ from mirrormaker.kafka_errors import (
     UNKNOWN_PRODUCER_ID,
     UNSTABLE_OFFSET_COMMIT,
     Scope,
+    error_code,
 )
 from tests.support.refusals import NETWORK_EXCEPTION, WHOLE
 from tests.support.table_stage import Stage, admin
 from tests.support.waiting import NotInTime, wait_until
 
 _REACHED = 6.0  # seconds until the mirror has asked for each topic
+
+# ListGroups: a broker that has not answered ApiVersions gets it, and counts as old if it answers this one, with whatever code.
+PROBES = frozenset({"API key 16"})
 
 UNKNOWN_CODE = 9999
 ALL_CODES = (*sorted(KNOWN_CODES), UNKNOWN_CODE)
@@ -74,6 +77,9 @@ def _reconnect_target(stage: Stage, topics: Sequence[str]) -> None:
     stage.target_proxy.cut()
 
 
+_RECONNECT: dict[str, Trigger] = {"source": _reconnect_source, "target": _reconnect_target}
+
+
 def _create(stage: Stage, topics: Sequence[str]) -> None:
     stage.create_on_source(topics)
 
@@ -92,7 +98,7 @@ def _delete_unread(stage: Stage, topics: Sequence[str]) -> None:
     before = {topic: stage.watch.ends(topic)[0] for topic in topics}
     wait_until("unread records", lambda: all(stage.watch.ends(t)[0] > before[t] + 3 for t in topics))
     stage.load.pause()
-    time.sleep(0.5)  # everything that was fetched before is on the target, and the watch has seen it
+    stage.watch.settle()  # everything that was fetched before is on the target
     lost = {topic: stage.behind(topic) for topic in topics}
     stage.delete_records(stage.source, topics)
     for topic in topics:
@@ -128,10 +134,17 @@ class Row:
     trigger: Trigger = _nothing
     why: str = ""  # tells rows with the same request and cluster apart
     whole: bool = False  # the error is about the whole answer, and not about topics in it
+    spreads: bool = False  # the error concerns every topic of the cluster, so none can be expected to flow
     new: bool = False  # the topics do not exist before the trigger
+    login: bool = False  # the clusters ask for a login
+    # One code of each kind is tried: unit tests have shown for all codes that the mirror makes the same of each.
+    sampled: bool = False
     # Several codes can be tried at the same time, each with a topic of its own, because the mirror sends these requests
     # for each partition alone, or looks at each row of the answer for itself. Elsewhere one error could hide another.
     together: bool = False
+    # Several codes of one kind (retriable or not, and each scope) can be tried at the same time, apart from the special ones:
+    # an answer carries the rows of many topics, and an error of another kind could hide one of this kind.
+    alike: bool = False
     # Codes of which the request makes something special, beside one of each kind.
     special: tuple[int, ...] = ()
     # Codes after which the process has to end, with a line that says why.
@@ -145,6 +158,7 @@ class Row:
 
 ROWS = (
     Row("Metadata", "source", together=True),
+    Row("Metadata", "source", _create, "new topic", new=True, alike=True),
     Row("Metadata", "target", together=True),
     Row("Metadata", "target", _read_back, "while a stream reads back", together=True),
     Row("Fetch", "source", special=(OFFSET_OUT_OF_RANGE,), together=True),
@@ -153,7 +167,8 @@ ROWS = (
     Row("ListOffsets", "target", _new_numbers, "new numbers", together=True),
     Row("ListOffsets", "source", _new_numbers, "new numbers", together=True),
     Row("OffsetForLeaderEpoch", "source", _new_numbers, together=True),
-    Row("InitProducerId", "target", _new_numbers, whole=True, special=(COORDINATOR_NOT_AVAILABLE,)),
+    Row("InitProducerId", "target", _new_numbers, "new numbers", whole=True, sampled=True),
+    Row("InitProducerId", "target", _create, "new topic", whole=True, new=True, sampled=True),
     Row("DescribeProducers", "target", _delete_unconfirmed, "deleted before it was confirmed", together=True),
     Row("DescribeProducers", "source", _delete_unread, "lost records", together=True),
     Row("DescribeConfigs", "source", _delete_unread, "lost records", together=True),
@@ -163,34 +178,60 @@ ROWS = (
             REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, NETWORK_EXCEPTION, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
         ),
     ),
-    Row("OffsetCommit", "source", special=(REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, NOT_COORDINATOR)),
-    Row("OffsetFetch", "source", _forget_members, special=(NOT_COORDINATOR, UNSTABLE_OFFSET_COMMIT)),
+    Row("OffsetCommit", "source", alike=True, special=(REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, NOT_COORDINATOR)),
+    Row("OffsetFetch", "source", _forget_members, alike=True, special=(NOT_COORDINATOR, UNSTABLE_OFFSET_COMMIT)),
     Row("OffsetFetch", "source", _create, "whole", whole=True, new=True, special=(NOT_COORDINATOR,)),
-    Row("DescribeConfigs", "source", _create, "new topic", new=True),
+    Row("DescribeConfigs", "source", _create, "new topic", new=True, alike=True),
     Row("DescribeConfigs", "target", _create, "new topic", new=True, together=True),
-    Row("CreateTopics", "target", _create, new=True, special=(TOPIC_ALREADY_EXISTS, NOT_CONTROLLER, 17, 37, 38, 40, 44)),
-    Row("ListOffsets", "source", _create, "new topic", new=True),
-    Row("ListOffsets", "target", _create, "new topic", new=True),
-    Row("Metadata", "target", _create, "new topic", new=True),
-    Row("CreatePartitions", "target", grow, special=(37,)),
-    Row("Fetch", "source", why="whole", whole=True),
-    Row("FindCoordinator", "source", _forget_coordinator, whole=True, special=(COORDINATOR_NOT_AVAILABLE, 30)),
     Row(
-        "JoinGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        "CreateTopics", "target", _create, new=True, alike=True,
+        special=(TOPIC_ALREADY_EXISTS, NOT_CONTROLLER, 17, 37, 38, 40, 44),
+    ),
+    Row("ListOffsets", "source", _create, "new topic", new=True, alike=True),
+    Row("ListOffsets", "target", _create, "new topic", new=True, alike=True),
+    Row("Metadata", "target", _create, "new topic", new=True, alike=True),
+    Row("CreatePartitions", "target", grow, alike=True, special=(37,)),
+    Row("Fetch", "source", why="whole", whole=True, spreads=True),
+    Row("FindCoordinator", "source", _forget_coordinator, whole=True, sampled=True, special=(COORDINATOR_NOT_AVAILABLE, 30)),
+    Row(
+        "JoinGroup", "source", _rejoin, whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, 30),
     ),
     Row(
-        "SyncGroup", "source", _rejoin, whole=True, ends=(FENCED_INSTANCE_ID,),
+        "SyncGroup", "source", _rejoin, whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION),
     ),
     Row(
-        "Heartbeat", "source", whole=True, ends=(FENCED_INSTANCE_ID,),
+        "Heartbeat", "source", whole=True, sampled=True, ends=(FENCED_INSTANCE_ID,),
         special=(REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID),
     ),
-    Row("ApiVersions", "source", _reconnect_source, whole=True),
-    Row("ApiVersions", "target", _reconnect_target, whole=True),
-    Row("LeaveGroup", "source", why="at the end", whole=True),
+    *(
+        Row(request, side, _RECONNECT[side], why, whole=True, spreads=True, login=login, sampled=True)
+        for request, why, login in (
+            ("ApiVersions", "", False), ("ApiVersions", "before the login", True), ("SaslHandshake", "", True),
+            ("SaslAuthenticate", "", True),
+        )
+        for side in _RECONNECT
+    ),
+    Row("LeaveGroup", "source", why="at the end", whole=True, sampled=True),
 )  # fmt: skip
+
+
+def codes_of(row: Row) -> tuple[int, ...]:
+    """Return the codes to try."""
+    return sample_codes(row) if row.sampled else ALL_CODES
+
+
+def batches(row: Row, codes: Sequence[int], at_once: int) -> Iterator[Sequence[int]]:
+    """Cut codes into lists of those that can be tried at the same time."""
+    groups: dict[object, list[int]] = {}
+    for code in codes:
+        known = error_code(code)
+        is_alone = not row.together and (code in (*row.special, *row.ends) or not row.alike)
+        groups.setdefault(code if is_alone else () if row.together else known[2:4], []).append(code)
+    for group in groups.values():
+        for start in range(0, len(group), at_once):
+            yield group[start : start + at_once]
 
 
 def sample_codes(row: Row) -> tuple[int, ...]:
@@ -199,3 +240,10 @@ def sample_codes(row: Row) -> tuple[int, ...]:
     for code in KNOWN_CODES.values():
         kinds.setdefault((code.retriable, code.scope), code.code)
     return tuple(sorted({*kinds.values(), TOPIC_AUTHORIZATION_FAILED, UNKNOWN_CODE, *row.special}))
+
+
+def requests_without_row(stage: Stage) -> list[str]:
+    """Return the requests that have come to the clusters of a stage, and that have no row."""
+    with_row = {(row.request, row.side) for row in ROWS} | {(probe, side) for probe in PROBES for side in _RECONNECT}
+    seen = [(request, side) for side in _RECONNECT for request in stage.proxy(side).script.seen]
+    return sorted(f"{request}@{side}" for request, side in seen if (request, side) not in with_row)

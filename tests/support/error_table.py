@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mirrormaker.kafka_errors import Scope, error_code
-from tests.support.error_rows import Row, grow, wait_for_hits
+from tests.support.error_rows import Row, batches, grow, wait_for_hits
 from tests.support.refusals import WHOLE
 from tests.support.table_stage import Stage, now
 from tests.support.waiting import NotInTime, wait_until
@@ -33,7 +33,6 @@ class Cell:
     row: str
     code: int
     problems: list[str] = field(default_factory=list)
-    reached: bool = True  # the mirror sent such a request
     calm_pause: float = 0.0  # seconds for which a topic that the error does not concern stood still
     recovered: float = 0.0  # seconds from the end of the error until everything had arrived
 
@@ -42,12 +41,16 @@ class Cell:
         """True if everything is as it must be."""
         return not self.problems
 
+    def note_reached(self, reached: bool) -> None:
+        """Note whether the mirror sent such a request: without one, nothing was tried."""
+        if not reached:
+            self.problems.append("the mirror sent no such request")
+
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "; ".join(self.problems)
         name = error_code(self.code).name
-        reached = "" if self.reached else " (the mirror sent no such request)"
         times = f"calm {self.calm_pause:.1f} s, recovered {self.recovered:.1f} s"
-        return f"{self.row} x {name} ({self.code}){reached}: {times}: {verdict}"
+        return f"{self.row} x {name} ({self.code}): {times}: {verdict}"
 
 
 class Table:
@@ -57,14 +60,14 @@ class Table:
         """`at_once`: so many codes are tried at the same time, each with a topic of its own."""
         self._stage, self._at_once, self._report = stage, at_once, report
         self._needs_new_act = True
+        self._turn = 0
 
     def run(self, row: Row, codes: Sequence[int], deadline: float = float("inf")) -> list[Cell]:
         """Return the cells of a row; those that are not begun before the deadline are missing."""
-        at_once = self._at_once if row.together else 1
         cells = []
-        for start in range(0, len(codes), at_once):
+        for some in batches(row, codes, self._at_once):
             if now() < deadline:
-                cells += self._run_some(row, codes[start : start + at_once])
+                cells += self._run_some(row, some)
         return cells
 
     def _run_some(self, row: Row, codes: Sequence[int]) -> list[Cell]:
@@ -88,7 +91,7 @@ class Table:
             self._needs_new_act = False
         stage.load.resume()
         stage.wait_until_flowing(_RECOVERED_WHOLE * stage.slack)
-        calm, pool = stage.topics[:CALM], stage.topics[CALM : CALM + len(codes)]
+        calm, pool = stage.topics[:CALM], self._pool(len(codes))
         newcomer = stage.new_names(1) if row.new and not row.whole else []
         topics = stage.new_names(len(codes)) if row.new or row.trigger is grow else pool
         if row.trigger is grow:
@@ -109,6 +112,12 @@ class Table:
             stage.remove([*topics, *newcomer])
         return cells, bool(attempt.common)
 
+    def _pool(self, count: int) -> list[str]:
+        """Return topics to be refused, in turns: one that was stopped several times in a row is tried again later and later."""
+        pool = self._stage.topics[CALM : CALM + self._at_once]
+        start, self._turn = self._turn, self._turn + count
+        return [pool[number % len(pool)] for number in range(start, start + count)]
+
     def _leave(self, row: Row, codes: Sequence[int]) -> list[Cell]:
         """Stop a mirror whose leave the coordinator refuses; it has to end in good order all the same."""
         stage, (code,) = self._stage, codes
@@ -117,7 +126,7 @@ class Table:
         assert stage.mirror is not None
         refusal = stage.source_proxy.refuse(row.request, {WHOLE: code})
         exit_code = stage.mirror.stop()
-        cell.reached = bool(refusal.hits)
+        cell.note_reached(bool(refusal.hits))
         if exit_code:
             cell.problems.append(f"exit code {exit_code}")
         if "Traceback" in stage.mirror.text:
@@ -148,7 +157,7 @@ class _Attempt:
         row.trigger(stage, [*cells, *self._newcomer])
         reached = wait_for_hits(stage, refusal.hits, codes)
         for topic, cell in cells.items():
-            cell.reached = reached or bool(refusal.hits[WHOLE if row.whole else topic])
+            cell.note_reached(reached or bool(refusal.hits[WHOLE if row.whole else topic]))
         if self._newcomer:
             self._await_newcomer()
         _rest(began, _REFUSED)
@@ -199,7 +208,7 @@ class _Attempt:
 
         _rest(ended, 0.5)  # records that are written after the error has ended
         stage.load.pause()
-        _rest(now(), 0.3)  # the watch has seen the last record
+        stage.watch.settle()
         missing = [topic for topic in stage.topics if stage.watch.ends(topic)[0] < 0]
         if missing:
             self.common.append(f"the source does not show {', '.join(missing)}")
@@ -217,20 +226,25 @@ class _Attempt:
         pause = max(self._stage.watch.longest_pause(topic, began) for topic in self._calm)
         for cell in self._cells.values():
             cell.calm_pause = pause
-        if pause > _LIMIT * self._stage.slack and not self._row.whole:
+        if pause > _LIMIT * self._stage.slack and not self._row.spreads:
             self.common.append(f"other topics stood still for {pause:.1f} s")
 
     def _check_records(self) -> None:
-        """Compare the numbers of records; a record that was given up is missing."""
-        for topic in self._stage.topics:
-            surplus = -self._stage.behind(topic)
-            if not surplus or min(self._stage.watch.ends(topic)) < 0 or self._stage.waiting([topic]):
+        """Look for records on the target that are there twice or out of order, and count the others.
+
+        Records that are missing have been noted: their topics have not caught up.
+        """
+        stage = self._stage
+        for topic in [*self._cells, *self._calm, *self._newcomer]:
+            if min(stage.watch.ends(topic)) < 0 or topic in stage.waiting([topic]):
                 continue
-            problem = f"{surplus} records too many" if surplus > 0 else f"{-surplus} records are missing"
-            if topic in self._cells:
-                self._cells[topic].problems.append(problem)
-            else:
-                self.common.append(f"{topic}: {problem}")
+            for problem in stage.misplaced(topic):
+                if topic in self._cells:
+                    self._cells[topic].problems.append(problem)
+                else:
+                    self.common.append(f"{topic}: {problem}")
+            # How many records a trigger has made the source lose is an estimate.
+            stage.surplus[topic] -= stage.behind(topic)
         self._check_given_up()
 
     def _check_given_up(self) -> None:
@@ -251,7 +265,7 @@ class _Attempt:
         for topic, cell in self._cells.items():
             pause = self._stage.watch.longest_pause(topic, began)
             is_named = topic in self._status.reasons or re.search(rf"\b{re.escape(topic)}\b", text)
-            if pause > _LIMIT * self._stage.slack and not is_named and not self._row.whole:
+            if pause > _LIMIT * self._stage.slack and not is_named and not self._row.spreads:
                 cell.problems.append(f"stood still for {pause:.1f} s and is not named")
 
 

@@ -23,6 +23,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorResponse
 from kafka.protocol.producer import InitProducerIdResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from mirrormaker.kafka_errors import NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
 from mirrormaker.wire.protocol import fetch, messages, produce
@@ -34,9 +35,9 @@ NETWORK_EXCEPTION = 13
 
 REQUESTS = {
     "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
-    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": 13, "SyncGroup": 14, "ApiVersions": 18,
-    "CreateTopics": 19, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "DescribeConfigs": 32, "CreatePartitions": 37,
-    "DescribeProducers": 61,
+    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": 13, "SyncGroup": 14, "SaslHandshake": 17,
+    "ApiVersions": 18, "CreateTopics": 19, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "DescribeConfigs": 32,
+    "SaslAuthenticate": 36, "CreatePartitions": 37, "DescribeProducers": 61,
 }  # fmt: skip
 _NAMES = {key: name for name, key in REQUESTS.items()}
 
@@ -63,6 +64,7 @@ class Script:
 
     def __init__(self) -> None:
         self.refusals: tuple[Refusal, ...] = ()
+        self.seen: Counter[str] = Counter()  # how often each request has come
         self.names: dict[bytes, str] = {}
         # The partitions of each fetch session, by topic (name or id) and number.
         self.sessions: dict[int, set[tuple[str | bytes, int]]] = {}
@@ -109,8 +111,9 @@ class Exchange:
 
     def __init__(self, script: Script, request: bytes) -> None:
         self.header = Header.of(request)
-        self.name = _NAMES.get(self.header.api_key, "")
+        self.name = _NAMES.get(self.header.api_key, f"API key {self.header.api_key}")
         self._script = script
+        script.seen[self.name] += 1
         self._change: Callable[[bytes], bytes] = lambda answer: answer
         self.expects_answer = True
         # The request for the broker; None if the proxy answers it alone.
@@ -368,6 +371,15 @@ def _whole(kind: Any, **fields: Any) -> Callable[[int, int], bytes]:
     return answer
 
 
+def _refused_handshake(version: int, code: int) -> bytes:
+    return _encoded(SaslHandshakeResponse(error_code=code, mechanisms=[]), version)
+
+
+def _refused_login(version: int, code: int) -> bytes:
+    answer = SaslAuthenticateResponse(error_code=code, error_message="refused", auth_bytes=b"", session_lifetime_ms=0)
+    return _encoded(answer, version)
+
+
 def _whole_fetch(version: int, code: int) -> bytes:
     return encode_fetch_answer(version, FetchAnswer(code, [], None, []))
 
@@ -390,4 +402,6 @@ _WHOLE: dict[str, Callable[[int, int], bytes]] = {
     "OffsetFetch": _whole(OffsetFetchResponse, topics=[]),
     "Fetch": _whole_fetch,
     "ApiVersions": _whole_api_versions,
+    "SaslHandshake": _refused_handshake,
+    "SaslAuthenticate": _refused_login,
 }  # fmt: skip

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from kafka import KafkaAdminClient, TopicPartition
 
-from mirrormaker.embedded import Cluster
+from mirrormaker.embedded import Cluster, metadata
 from mirrormaker.embedded.ports import free_port
+from tests.support.counting import read_log
 from tests.support.mirror_process import MirrorProcess, send_signal
 from tests.support.rewriting_proxy import RewritingProxy
+from tests.support.secure_cluster import PASSWORD, PLAIN, password_login
 from tests.support.topic_flow import TopicLoad, TopicWatch
 from tests.support.waiting import NotInTime, wait_until
 
@@ -29,8 +32,9 @@ _ASK_EVERY = 0.3  # seconds between two looks at the status page
 class Stage:
     """Everything that a cell of the table needs. Each act has a mirror, a group and topics of its own."""
 
-    def __init__(self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0) -> None:
-        """`slack` multiplies every limit: on a busy machine everything takes longer."""
+    def __init__(self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0, login: str = "") -> None:
+        """`slack` multiplies every limit: on a busy machine everything takes longer. `login`: lines of both property files."""
+        self._login = login
         self.directory, self.source, self.target, self.slack = directory, source, target, slack
         self.source_proxy, self.target_proxy = RewritingProxy(source.proxy_routes), RewritingProxy(target.proxy_routes)
         self.load, self.watch = TopicLoad(source.bootstrap), TopicWatch(source.bootstrap, target.bootstrap)
@@ -67,7 +71,7 @@ class Stage:
                 where, self.source_proxy.bootstrap, self.target_proxy.bootstrap,
                 "--whitelist", f"{self.act}-.*", "--num.streams", "2", "--abort.on.send.failure", "false",
                 "--undelivered.file", str(where / "undelivered"), "--status.address", f"127.0.0.1:{port}",
-                group=self.act, consumer="metadata.max.age.ms=500\n",
+                group=self.act, consumer=f"metadata.max.age.ms=500\n{self._login}", producer=self._login,
             )  # fmt: skip
             self.status = StatusWatch(port)
             self.status.start()
@@ -138,6 +142,16 @@ class Stage:
         """Return how many records the target lacks, apart from known differences and from those that were given up."""
         source, target = self.watch.ends(topic)
         return source + self.surplus[topic] - self.undelivered()[topic] - target
+
+    def misplaced(self, topic: str) -> list[str]:
+        """Return what is wrong with the order of the target's records: each one has the number after that of the one before."""
+        known = metadata.ask(self.target.brokers[0].port)
+        assert known is not None, "the target does not answer"
+        parts = [read_log(self.target, topic, partition)["number"] for partition in range(len(known.topics[topic]))]
+        numbers = np.concatenate(parts)
+        twice = len(numbers) - len(np.unique(numbers))
+        back = sum(int((np.diff(part) < 0).sum()) for part in parts)
+        return [f"{twice} records are there twice"] * bool(twice) + [f"{back} records are out of order"] * bool(back)
 
     def wait_until_flowing(self, within: float, topics: Iterable[str] | None = None) -> float:
         """Wait until every topic has mirrored a record that is written after now; return the seconds that it took."""
@@ -222,14 +236,22 @@ def admin(cluster: Cluster) -> Iterator[Any]:
         client.close()
 
 
+# The proxied listener asks for a login with PLAIN.
+_LOGIN = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT",
+    "listener.name.proxied.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.proxied.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
+}
+
+
 @contextlib.contextmanager
-def table_stage(directory: Path, slack: float = 1.0) -> Iterator[Stage]:
-    """Start both clusters, of one broker each, and everything around them."""
-    settings = {"auto.create.topics.enable": "false"}
+def table_stage(directory: Path, slack: float = 1.0, *, login: bool = False) -> Iterator[Stage]:
+    """Start both clusters, of one broker each, and everything around them. `login`: the mirror has to log in to both."""
+    settings = {"auto.create.topics.enable": "false", **(_LOGIN if login else {})}
     with (
         Cluster(name="table-source", settings=settings, proxied=True) as source,
         Cluster(name="table-target", settings=settings, proxied=True) as target,
-        Stage(directory, source, target, slack) as stage,
+        Stage(directory, source, target, slack, password_login("PLAIN") if login else "") as stage,
     ):
         yield stage
 

@@ -18,11 +18,13 @@ from mirrormaker.wire.client.log_offsets import LATEST, list_offsets
 from tests.support.counting import Count, count_rows, read_log
 from tests.support.load import VALUE
 from tests.support.offset_watch import Sample, longest_pause_of
+from tests.support.waiting import NotInTime, wait_until
 from tests.support.wire_clients import wire_client
 
 _WRITE_EVERY, _LOOK_EVERY = 0.1, 0.1  # seconds
 _TIMEOUT = 2.0  # seconds for a broker's answer to the watch
 _REFRESH_EVERY = 0.5  # seconds after which the watch has seen new partitions
+_SETTLED_WITHIN = 3.0  # seconds
 _KEEP = 3000  # samples: some minutes
 _PATIENCE_MS = 300_000  # for an acknowledgement: longer than any broker is away
 
@@ -114,6 +116,17 @@ class TopicWatch(threading.Thread):
         """Return the newest end offsets of a topic on source and target; -1 where it is unknown."""
         _, source, target = self.samples[-1] if self.samples else (0.0, {}, {})
         return source.get(topic, -1), target.get(topic, -1)
+
+    def settle(self) -> None:
+        """Wait until nothing has moved for five samples, the first of which begins after now."""
+        began = time.monotonic()
+
+        def is_settled() -> bool:
+            last = self.samples[-6:]
+            return len(last) == 6 and last[0][0] > began and all(sample[1:] == last[0][1:] for sample in last)
+
+        with contextlib.suppress(NotInTime):
+            wait_until("the topics stand still", is_settled, _SETTLED_WITHIN)
 
     def longest_pause(self, topic: str, since: float, until: float = float("inf")) -> float:
         """Return the longest time for which the topic stood still on the target while the source had more records."""

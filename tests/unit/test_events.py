@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mirrormaker.events import partition_events, process_events
+from mirrormaker.events import partition_events, process_events, topic_events
 from mirrormaker.events.event import Event, Kind
 from mirrormaker.events.partition_events import (
     LostRange,
@@ -31,8 +31,8 @@ from mirrormaker.events.process_events import (
     StreamGone,
     StreamMissing,
     StreamsCovered,
-    TopicCreated,
 )
+from mirrormaker.events.topic_events import TopicCreated
 
 
 def events_of(module: ModuleType) -> list[type[Event]]:
@@ -40,7 +40,7 @@ def events_of(module: ModuleType) -> list[type[Event]]:
     return [kind for kind in found if issubclass(kind, Event) and kind.__module__ == module.__name__]
 
 
-EVERY_EVENT = [*events_of(partition_events), *events_of(process_events)]
+EVERY_EVENT = [event for module in (partition_events, process_events, topic_events) for event in events_of(module)]
 
 
 def made_up(kind: type[Event]) -> Event:

@@ -204,7 +204,16 @@ class Acquisition:
         A partition whose entry cannot be read must not start anew: everything would be mirrored a second time.
         """
         parts = self._parts
-        committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
+        try:
+            committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
+        except ClusterError as error:
+            if not parts.scheduler.owned:
+                raise
+            # Those that are mirrored already go on.
+            topic, partition = min(self.pending)
+            more = f" and {len(self.pending) - 1} more" if len(self.pending) > 1 else ""
+            text = f"{topic}-{partition}{more}: the committed offsets cannot be read: {error}"
+            return {}, dict.fromkeys(self.pending, PartitionError(text))
         # Other processes have begun some.
         self._from_first_start -= committed.keys()
         refused: Refused = {}

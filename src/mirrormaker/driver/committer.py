@@ -13,13 +13,15 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterator
 
-from mirrormaker.driver.membership import Membership, Row
+from mirrormaker.driver.group_protocol import Row
+from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import CommitRefused, ZooKeeperUnwritten
 from mirrormaker.kafka_errors import (
+    GROUP_AUTHORIZATION_FAILED,
     INVALID_COMMIT_OFFSET_SIZE,
     OFFSET_METADATA_TOO_LARGE,
     TOPIC_AUTHORIZATION_FAILED,
@@ -98,6 +100,8 @@ class Committer:
         """Return why the coordinator refuses a partition of the topic, and the way out if there is one."""
         if error.code == TOPIC_AUTHORIZATION_FAILED:
             return denied(self._membership.cluster.endpoint, "Read", "topic", topic)
+        if error.code == GROUP_AUTHORIZATION_FAILED:
+            return denied(self._membership.cluster.endpoint, "Read", "group", self._membership.group)
         return describe(error)
 
     async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:

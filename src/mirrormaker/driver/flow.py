@@ -33,7 +33,7 @@ from mirrormaker.driver.stream_jobs import StreamJobs
 from mirrormaker.driver.topic_sync import TopicSync
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.driver.undelivered import Undelivered
-from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, MirrorError, UnsupportedRequest
+from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, MirrorError
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
@@ -42,7 +42,7 @@ from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.configs import BROKER, describe_configs
+from mirrormaker.wire.client.configs import broker_number
 from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
@@ -170,7 +170,9 @@ class Flow:
         self.source.endpoint = await endpoint_of(self.settings)
         await self._reach("source", self.source, self.settings)
         await self._reach("target", self.target, self.wiring.target)
-        await self._read_expiration()
+        # How old records must be for the target to forget their producer.
+        key = "producer.id.expiration.ms"
+        self._expiration_ms = await broker_number(self.target, key, self._expiration_ms)
         try:
             self.is_exact = await self.target.knows(InitProducerIdRequest)
             if not await self.source.knows(JoinGroupRequest):
@@ -192,14 +194,6 @@ class Flow:
         except OSError as error:
             key = "bootstrap.servers" if settings.endpoint.bootstrap else "found through zookeeper.connect"
             raise ClusterError(f"the {side} cluster cannot be reached: {error} ({key} in {settings.path})") from error
-
-    async def _read_expiration(self) -> None:
-        """Read how old records must be for the target to forget their producer; keep Kafka's default if it does not tell."""
-        broker = min(self.target.brokers, default=0)
-        with contextlib.suppress(*OUTAGE, UnsupportedRequest):
-            keys = ["producer.id.expiration.ms"]
-            for setting in (await describe_configs(self.target, BROKER, [str(broker)], keys, broker))[0].configs or ():
-                self._expiration_ms = int(setting.value)
 
     def _stream_task(self) -> StreamTask:
         settings, target, options, control = self.settings, self.wiring.target, self.options, self.wiring.control

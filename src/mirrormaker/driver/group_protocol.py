@@ -1,15 +1,25 @@
-"""The consumer group protocol's payloads: a member's subscription, the leader's assignment, and what a generation gave us."""
+"""The consumer group protocol's payloads: subscriptions, assignments and commits, and what a generation gave us."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
 from mirrormaker.wire.protocol import messages
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from mirrormaker.wire.protocol.messages import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    OffsetCommitRequest,
+)
+
+Row = tuple[int, int, int, str]  # of a commit: partition, offset, leader epoch, metadata
+
+# Before Kafka 2.1 a broker forgets a committed offset after a day, unless the commit asks for more.
+_RETENTION_MS = 365 * 86_400_000
 
 
 @dataclass(frozen=True)
@@ -69,3 +79,36 @@ def decode_assignment(data: bytes) -> tuple[frozenset[TopicPartition], bool]:
         return frozenset(), False
     keys = frozenset((t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
     return keys, assignment.user_data == REJOIN
+
+
+def commit_request(
+    group: str, instance_id: str | None, member: str, generation: int, rows: Mapping[str, Sequence[Row]]
+) -> OffsetCommitRequest:
+    """Return the request that commits rows per topic, as a member of a generation."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    row = topic.OffsetCommitRequestPartition
+    expires = int(time.time() * 1000) + _RETENTION_MS
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        group_instance_id=instance_id,
+        # Versions 2 to 4 have one retention time; version 1 has a time for each offset.
+        retention_time_ms=_RETENTION_MS,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    row(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=epoch,
+                        committed_metadata=metadata,
+                        commit_timestamp=expires,
+                    )
+                    for partition, offset, epoch, metadata in partitions
+                ],
+            )
+            for name, partitions in rows.items()
+        ],
+    )

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from mirrormaker.control.lease import lease_clock
 from mirrormaker.driver.group_protocol import (
     Generation,
+    Row,
+    commit_request,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -50,16 +51,15 @@ from mirrormaker.wire.protocol.messages import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    OffsetCommitRequest,
     SyncGroupRequest,
 )
 
-Row = tuple[int, int, int, str]  # partition, offset, leader epoch, metadata
-
 _REBALANCE_TIMEOUT_MS = 30_000  # how long the group waits for a member; ours joins again within a heartbeat
 _PAUSE = 0.2  # seconds before the coordinator is asked again
-# Before Kafka 2.1 a broker forgets a committed offset after a day, unless the commit asks for more.
-_RETENTION_MS = 365 * 86_400_000
+_REFUSED_PAUSE = 1.0  # the same after an error that is not expected to pass by itself
+_QUICK_JOINS = 3  # attempts without a pause: a member that was forgotten joins twice, for a new id and with it
+# Errors about this member rather than about the request.
+_ABOUT_MEMBER = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID})
 _NEVER = -1e9
 
 
@@ -111,15 +111,21 @@ class Membership:
     async def keep(self, before_join: Callable[[], Awaitable[None]], after_join: Callable[[bool], None]) -> None:
         """Stay in the group for as long as this runs.
 
+        Once it has joined, an error does not end it: partitions are mirrored on for as long as the membership is certain.
+
         `after_join` is told whether this member was in the group all the time; if not, others may have had its partitions.
         """
         outage = OutageReport(self._report, f"group {self.group}: ")
+        attempts = 0  # to join, since the last one that succeeded
         while True:
             try:
                 if not self.joined:
+                    await asyncio.sleep(0 if attempts < _QUICK_JOINS else _PAUSE)
+                    attempts += 1
                     await before_join()
                     self._rejoin.clear()
                     after_join(await self._join())
+                    attempts = 0
                 await self._wait_a_heartbeat()
                 if self._rejoin.is_set():
                     self.joined = False
@@ -132,6 +138,12 @@ class Membership:
                 self._coordinator.forget()
                 outage.failed(error)
                 await asyncio.sleep(_PAUSE)
+            except ClusterError as error:
+                if self.generation.number < 0:
+                    raise  # the start has failed
+                self._coordinator.forget()
+                outage.failed(error, at_once=True)
+                await asyncio.sleep(_REFUSED_PAUSE)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Choose the topics to ask the group for; a change means joining again."""
@@ -263,6 +275,8 @@ class Membership:
                         await self._beat(member, number)
             return answer.result()
         finally:
+            # The answer may come, or fail, in the same moment: nobody waits for it any more.
+            answer.add_done_callback(lambda task: task.cancelled() or task.exception())
             answer.cancel()
 
     async def _heartbeat(self) -> None:
@@ -285,55 +299,28 @@ class Membership:
     async def commit(self, rows: Mapping[str, Sequence[Row]]) -> dict[TopicPartition, BrokerError]:
         """Commit rows per topic as a member of the present generation; return the partitions that the coordinator refused.
 
-        An error that concerns the whole group, such as a generation that has passed, is raised. The coordinator answers every
-        partition with such an error.
+        An error about this member or its coordinator, such as a generation that has passed, is raised. The coordinator
+        answers every partition with such an error.
         """
         generation = self.generation
-        answer = await self._ask(self._commit_request(generation, rows), newest=8)
+        request = commit_request(self.group, self.instance_id, generation.member_id, generation.number, rows)
+        answer = await self._ask(request, newest=8)
         codes = {(t.name, p.partition_index): int(p.error_code) for t in answer.topics for p in t.partitions}
         wanted = {(name, row[0]) for name, partitions in rows.items() for row in partitions}
         if codes.keys() != wanted:
             raise BadFrame(f"the answer to a commit of group {self.group} is about other partitions")
-        common = set(codes.values())
-        if len(common) == 1 and error_code(code := common.pop()).scope >= Scope.SOURCE:
-            self._check(code, "commit", generation)
+        common = {error_code(code) for code in codes.values()}
+        code = common.pop() if len(common) == 1 else None
+        if code and code.scope >= Scope.SOURCE and (code.code in _ABOUT_MEMBER or code.retriable):
+            self._check(code.code, "commit", generation)
         return {key: BrokerError(code) for key, code in codes.items() if code}
-
-    def _commit_request(self, generation: Generation, rows: Mapping[str, Sequence[Row]]) -> ApiMessage:
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        row = topic.OffsetCommitRequestPartition
-        expires = int(time.time() * 1000) + _RETENTION_MS
-        return OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=generation.number,
-            member_id=generation.member_id,
-            group_instance_id=self.instance_id,
-            # Versions 2 to 4 have one retention time; version 1 has a time for each offset.
-            retention_time_ms=_RETENTION_MS,
-            topics=[
-                topic(
-                    name=name,
-                    partitions=[
-                        row(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_leader_epoch=epoch,
-                            committed_metadata=metadata,
-                            commit_timestamp=expires,
-                        )
-                        for partition, offset, epoch, metadata in partitions
-                    ],
-                )
-                for name, partitions in rows.items()
-            ],
-        )
 
     async def committed(self) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, BrokerError]]:
         """Return what the group has committed, offset and metadata, and the errors of partitions that cannot be read."""
         try:
             return await self._coordinator.committed(self._partitions_to_name)
         except BrokerError as error:
-            self._check(error.code, "reading committed offsets", None)
+            self._check_group(error.code, "reading committed offsets")
             raise
 
     def _partitions_to_name(self) -> set[TopicPartition]:
@@ -349,17 +336,27 @@ class Membership:
         try:
             return await self._coordinator.ask(request, purpose=purpose, timeout=timeout, newest=newest)
         except BrokerError as error:
-            self._check(error.code, error.detail, None)
+            self._check_group(error.code, error.detail)
             raise
 
     def _check(self, code: int, what: str, generation: Generation | None) -> None:
-        """Raise what an error code means. An answer to a generation that was replaced says nothing of the present one."""
-        if code == 0:
-            return
-        if code in MOVING:
-            self._coordinator.forget()
-            raise BrokerError(code, what)
-        if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS):
+        """Raise what an error code means. An answer to a generation that was replaced says nothing of the present one.
+
+        A member that has joined anew fences itself as it was before: only its present id can have been taken by others.
+        """
+        if code not in _ABOUT_MEMBER:
+            self._check_group(code, what)
+        elif code == FENCED_INSTANCE_ID and generation is None and self._member_id != self.generation.member_id:
+            # A coordinator that restarts between join and sync comes back with the member that we were.
+            self._member_id = ""
+            raise NotMember
+        elif code == FENCED_INSTANCE_ID and (generation is None or generation.member_id == self._member_id):
+            self._confirmed_at = _NEVER
+            raise FencedError(
+                f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"
+                " give each process its own, or leave it out"
+            )
+        else:
             if generation is None or (self.joined and generation is self.generation):
                 if code == UNKNOWN_MEMBER_ID:
                     self._member_id = ""
@@ -367,22 +364,16 @@ class Membership:
                     self._confirmed_at = _NEVER
                 self._rejoin.set()
             raise NotMember
-        if code == FENCED_INSTANCE_ID:
-            if generation is not None and generation.member_id != self._member_id:
-                # Our own join without a member id takes the place of the member that we were.
-                raise NotMember
-            if generation is None and self._member_id != self.generation.member_id:
-                # A coordinator that restarts before the sync comes back with the member that we were.
-                self._member_id = ""
-                raise NotMember
-            self._confirmed_at = _NEVER
-            raise FencedError(
-                f"another process has joined group {self.group} as group.instance.id={self.instance_id}:"
-                " give each process its own, or leave it out"
-            )
-        if code == GROUP_AUTHORIZATION_FAILED:
-            raise ClusterError(denied(self.cluster.endpoint, "Read", "group", self.group))
+
+    def _check_group(self, code: int, what: str) -> None:
+        """Raise what an error code means that says nothing of this member."""
+        if code == 0:
+            return
         error = BrokerError(code, what)
+        if code in MOVING:
+            self._coordinator.forget()
         if error.retriable:
             raise error
+        if code == GROUP_AUTHORIZATION_FAILED:
+            raise ClusterError(denied(self.cluster.endpoint, "Read", "group", self.group))
         raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {error}")

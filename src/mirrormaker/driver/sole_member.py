@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mirrormaker.control.lease import lease_clock
-from mirrormaker.driver.group_protocol import Generation
-from mirrormaker.driver.membership import Membership, Row
+from mirrormaker.driver.group_protocol import Generation, Row
+from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import OUTAGE, BrokerError, FencedError
 from mirrormaker.wire.protocol.codec import TopicPartition
 

@@ -226,16 +226,16 @@ class StartPositions:
             return dict.fromkeys(keys, UNNUMBERED), {}
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def allocate() -> Identity:
+        async def allocate(key: TopicPartition, more: int = 0) -> Identity:
             async with slots:
-                return await allocate_identity(self.target)
+                return await allocate_identity(self.target, f"{key[0]}-{key[1]}{f' and {more} more' if more else ''}")
 
         try:
-            first = await allocate()
+            first = await allocate(keys[0], len(keys) - 1)
         except (MirrorError, OSError) as error:
             # The target would refuse the others too, each after its own retries.
             return {}, dict.fromkeys(keys, error)
-        others = await asyncio.gather(*(allocate() for _ in keys[1:]), return_exceptions=True)
+        others = await asyncio.gather(*(allocate(key) for key in keys[1:]), return_exceptions=True)
         identities: dict[TopicPartition, Identity] = {}
         failed: dict[TopicPartition, Exception] = {}
         for key, result in zip(keys, [first, *others], strict=True):
@@ -377,8 +377,8 @@ def _keep_ahead(new: Cut, old: Cut) -> Cut:
     return new._replace(ahead=old.ahead, offset=old.offset) if old.ahead else new
 
 
-async def allocate_identity(target: Cluster) -> Identity:
-    """Allocate a producer id that nobody else uses."""
+async def allocate_identity(target: Cluster, name: str) -> Identity:
+    """Allocate a producer id that nobody else uses. `name` tells users which partitions wait for it."""
     last = 0
     for _ in range(_RETRIES):
         try:
@@ -391,8 +391,10 @@ async def allocate_identity(target: Cluster) -> Identity:
             return Identity(answer.producer_id, answer.producer_epoch)
         last = answer.error_code or UNKNOWN_SERVER_ERROR
         if last == CLUSTER_AUTHORIZATION_FAILED:
-            raise ClusterError(denied(target.endpoint, "IdempotentWrite", "cluster"))
+            raise ClusterError(f"{name}: {denied(target.endpoint, 'IdempotentWrite', 'cluster')}")
         if not BrokerError(last).retriable:
-            raise ClusterError(f"{target.endpoint} gives no producer id: {BrokerError(last)}")
+            break
         await asyncio.sleep(0.2)
-    raise Unanswered(f"{target.endpoint} gives no producer id: {BrokerError(last)}")
+    error = BrokerError(last or UNKNOWN_SERVER_ERROR)
+    text = f"{name}: {target.endpoint} gives no producer id: {error}"
+    raise Unanswered(text) if error.retriable or not last else ClusterError(text)

@@ -11,11 +11,11 @@ from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.driver.topics import TargetTopics, TopicTrouble, Troubles
-from mirrormaker.errors import OUTAGE, ClusterError
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError
 from mirrormaker.events import event
-from mirrormaker.events.process_events import TopicLeftOut, TopicsFailed, TopicTakenUp
+from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
-from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster import Cluster, Topic
 
 _SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most
 
@@ -47,6 +47,7 @@ class TopicSync:
         # Chosen topics that are not mirrored at the moment, and why.
         self.troubles: Troubles = {}
         self._counts: dict[str, int] = {}  # partitions of each chosen topic, as the group has assigned them
+        self._not_described: dict[str, int] = {}  # unknown topics that the source answered with an error, and its code
 
     async def sync(self) -> None:
         """Find the chosen topics, create or grow their counterparts, and subscribe to those that can be mirrored."""
@@ -57,11 +58,12 @@ class TopicSync:
         chosen = self._filter.chosen(known, matcher)
         self.left_out = self._filter.left_out(known, matcher)
         refused = await self._permissions.find_missing(chosen, self._filter.names)
-        troubles = {name: TopicTrouble(reason) for name, reason in refused.items()}
+        troubles = self._find_not_described(matcher)
+        troubles |= {name: TopicTrouble(reason) for name, reason in refused.items()}
         positions = [owned.position for owned in self._scheduler if not owned.stop_reason]
         grow = {position.topic for position in positions if self._routing.had_equal_counts(position)}
         troubles |= await self._topics.ensure([topic for topic in chosen if topic.name not in troubles], grow)
-        self._take_note(troubles, len(chosen))
+        self._take_note(troubles, any(topic.name not in troubles for topic in chosen))
         self._renumbering.check_partition_counts()
         # Partitions that are mirrored stay: their stream finds out by itself if a topic refuses them.
         mirrored = {key[0] for key in self._scheduler.owned}
@@ -70,12 +72,27 @@ class TopicSync:
         counts = {topic.name: len(topic.partitions) for topic in usable}
         if any(self._counts.get(topic, count) != count for topic, count in counts.items()):
             self._membership.rebalance()
+        for topic in sorted(self._counts.keys() - self._source.topics.keys()):
+            self._report(TopicGone(topic, str(self._source.endpoint)))
         self._counts = counts
 
-    def _take_note(self, troubles: Troubles, chosen: int) -> None:
+    def _find_not_described(self, matcher: Matcher) -> Troubles:
+        """Return new topics that the source names, but has not described twice: one that is just created may take a moment."""
+        source = self._source
+        new = {name: code for name, code in source.refused.items() if name not in source.topics}
+        before, self._not_described = self._not_described, new
+        lasting = [Topic(name, b"", internal=False) for name in sorted(new.keys() & before.keys())]
+        troubles: Troubles = {}
+        for topic in self._filter.chosen(lasting, matcher):
+            error = BrokerError(new[topic.name])
+            reason = f"topic {topic.name}: {source.endpoint} does not describe it: {error}"
+            troubles[topic.name] = TopicTrouble(reason, is_passing=error.retriable)
+        return troubles
+
+    def _take_note(self, troubles: Troubles, is_any_usable: bool) -> None:
         """Report each topic that is not mirrored once; raise the reason if there is no other at the start."""
         lasting = {name: trouble for name, trouble in troubles.items() if not trouble.is_passing}
-        if lasting and not self._is_ready() and len(troubles) >= chosen:
+        if lasting and not self._is_ready() and not is_any_usable:
             raise ClusterError(next(iter(lasting.values())).reason)
         for name, trouble in troubles.items():
             if self.troubles.get(name) != trouble:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mirrormaker.errors import BrokerError, describe
 from mirrormaker.events import event
-from mirrormaker.events.process_events import (
+from mirrormaker.events.topic_events import (
     SettingsDropped,
     SourceHidesSettings,
     TopicCreated,

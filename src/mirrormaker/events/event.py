@@ -1,7 +1,7 @@
 """The base of all events. Everything that a mirror reports while it runs is an event.
 
 An event has a kind, a subject and figures; `words` is the one sentence that people read. Log lines, `--log.format json`, the
-status page are made from these values. To change a sentence, change it in `process_events` or
+status page are made from these values. To change a sentence, change it in `process_events`, `topic_events` or
 `partition_events`; to add an event, add a class there.
 Code never looks into a sentence to decide something: it looks at the class, the kind or a field.
 """

@@ -26,7 +26,8 @@ async def owners(connection: Connection, group: str, timeout: float) -> dict[Top
     body = varint(2) + varint(len(name) + 1) + name + b"\0\0"
     response = connection.request(API_KEY, VERSION, True, [body])
     try:
-        return read(await asyncio.wait_for(asyncio.shield(response), timeout))
+        async with asyncio.timeout(timeout):
+            return read(await asyncio.shield(response))
     except (TimeoutError, asyncio.TimeoutError) as error:
         raise ConnectionLost(f"{connection} did not answer within {timeout:g} s") from error
 

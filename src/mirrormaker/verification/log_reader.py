@@ -137,7 +137,8 @@ class LogReader:
 
     async def _receive(self, topic: str, partition: int, pending: _PendingFetch) -> fetch.FetchedPartition:
         version, response = pending
-        data = await asyncio.wait_for(asyncio.shield(response), self._cluster.endpoint.request_timeout)
+        async with asyncio.timeout(self._cluster.endpoint.request_timeout):
+            data = await asyncio.shield(response)
         error, partitions = fetch.decode_response(version, data, 1)
         raise_for(error)
         if not partitions:

@@ -80,9 +80,9 @@ class TargetLog:
             read_committed=False,
         )
         answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-        error, parts = fetch.decode_response(
-            version, await asyncio.wait_for(asyncio.shield(answer), self._target.endpoint.request_timeout)
-        )
+        async with asyncio.timeout(self._target.endpoint.request_timeout):
+            data = await asyncio.shield(answer)
+        error, parts = fetch.decode_response(version, data)
         raise_for(error)
         if not parts:
             raise BadFrame(f"the broker did not answer for {self}")
@@ -121,4 +121,5 @@ class TargetLog:
         topics = [(self._topic, unconfirmed.topic_id, [(self._partition, memoryview(unconfirmed.data))])]
         parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
         answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
-        await asyncio.wait_for(asyncio.shield(answer), self._target.endpoint.request_timeout)
+        async with asyncio.timeout(self._target.endpoint.request_timeout):
+            await asyncio.shield(answer)

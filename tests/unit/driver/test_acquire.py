@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+import pytest
+
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.owned_partition import NO_IDENTITY
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Position
@@ -37,8 +40,11 @@ class Ledger:
         self.group = "mirror"
         self.topics: set[str] = set()
         self.rows: dict[TopicPartition, tuple[int, str]] = {}
+        self.refusal: Exception | None = None
 
     async def committed(self) -> tuple[dict[TopicPartition, tuple[int, str]], dict[TopicPartition, Any]]:
+        if self.refusal is not None:
+            raise self.refusal
         return dict(self.rows), {}
 
     async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:
@@ -184,5 +190,25 @@ def test_a_topic_of_the_first_start_that_was_created_again_begins_at_its_beginni
         office.source.topics["a"] = topic
         await office.acquire(("a", 0))
         assert office.scheduler.owned["a", 0].position.offset == 0
+
+    asyncio.run(play())
+
+
+def test_committed_offsets_that_cannot_be_read_concern_new_partitions_only() -> None:
+    async def play() -> None:
+        office = Office()
+        office.ledger.refusal = ClusterError("not allowed")
+        with pytest.raises(ClusterError):  # nothing can be mirrored
+            await office.acquire(NEW)
+        office.ledger.refusal = None
+        await office.acquire(NEW)
+        office.ledger.refusal = ClusterError("not allowed")
+        await office.acquire(NEW, REFUSED)
+        assert office.flowing == {NEW}
+        assert office.events[-1].text == "beats-0: the committed offsets cannot be read: not allowed"
+        office.ledger.refusal = None
+        office.ledger.rows[REFUSED] = (200, "")
+        await office.acquire(NEW, REFUSED)
+        assert office.flowing == {NEW, REFUSED}
 
     asyncio.run(play())

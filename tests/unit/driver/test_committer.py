@@ -9,8 +9,7 @@ from typing import Any
 
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.committer import Committer
-from mirrormaker.driver.group_protocol import Generation
-from mirrormaker.driver.membership import Row
+from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.errors import BrokerError

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
+from mirrormaker.driver import membership as membership_module
 from mirrormaker.driver.membership import Membership
-from mirrormaker.errors import BrokerError, FencedError, NotMember
-from mirrormaker.kafka_errors import FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID
+from mirrormaker.errors import BrokerError, ClusterError, FencedError, NotMember, WireError
+from mirrormaker.kafka_errors import CODES, FENCED_INSTANCE_ID
 from mirrormaker.model.assignor import REJOIN, decode_user_data
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
@@ -131,21 +132,6 @@ def test_an_answer_to_an_earlier_generation_says_nothing_of_this_one() -> None:
     assert not certain()
 
 
-def test_a_member_is_not_fenced_by_its_own_next_join() -> None:
-    """A broker of Kafka 2.0 knows no instance ids: after its upgrade we join as a new member, and a commit is under way."""
-    membership, _ = play((joined(5), synced(0, 1)))
-    earlier = membership.generation
-    with pytest.raises(NotMember):
-        membership._check(UNKNOWN_MEMBER_ID, "heartbeat", earlier)
-    for _ in range(2):
-        with pytest.raises(NotMember):
-            membership._check(FENCED_INSTANCE_ID, "commit", earlier)
-        membership.answers = [joined(6, member="us, joined again"), synced(0, 1)]
-        asyncio.run(membership._join())
-    with pytest.raises(FencedError):
-        membership._check(FENCED_INSTANCE_ID, "commit", membership.generation)
-
-
 def test_a_coordinator_that_restarts_before_the_sync_does_not_fence_the_member_that_joined() -> None:
     refused = SimpleNamespace(error_code=FENCED_INSTANCE_ID)
     membership, _ = play((joined(5), synced(0, 1)))
@@ -182,3 +168,126 @@ def test_a_member_without_streams_tells_the_group_so_and_again_when_it_has_some(
     membership._rejoin.clear()
     membership.streams_work(True)
     assert not membership._rejoin.is_set(), "nothing has changed"
+
+
+# -- a coordinator that refuses
+
+
+class Ended(Exception):
+    """Raised when the script has come to its end."""
+
+
+class Kept(Played):
+    """A membership that stays in its group until the script ends."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(*answers)
+        quick: Any = self.settings
+        quick.heartbeat_interval_ms = 1
+        self.rejoins = -1
+
+    async def _ask(self, request: Any, **_: Any) -> Any:
+        if not self.answers:
+            raise Ended
+        return await super()._ask(request)
+
+    async def play(self) -> None:
+        """Stay until the script ends."""
+
+        async def before_join() -> None:
+            self.rejoins += 1
+
+        with pytest.raises(Ended):
+            await self.keep(before_join, lambda _: None)
+
+
+def answered(code: int) -> Any:
+    return SimpleNamespace(error_code=code, member_id="", assignment=b"")
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_PAUSE", "_REFUSED_PAUSE"):
+        monkeypatch.setattr(membership_module, name, 0.0)
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("code", [-1, 30, 79, 9999])
+def test_a_refused_heartbeat_takes_no_partition_away(code: int) -> None:
+    member = Kept(joined(5), synced(0, 1), answered(code), answered(code), answered(0))
+    asyncio.run(member.play())
+    assert member.joined and member.is_certain and member.rejoins == 0
+    assert member.generation.assigned == KEYS
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("code", [-1, 30, 9999])
+def test_a_refused_join_is_tried_again_unless_it_is_the_first(code: int) -> None:
+    again = (joined(6), synced(0, 1))
+    member = Kept(joined(5), synced(0, 1), answered(27), answered(code), joined(6), answered(code), *again, answered(0))
+    asyncio.run(member.play())
+    assert member.joined and member.generation.number == 6 and member.rejoins == 3
+    first = Kept(answered(code))
+
+    async def nothing() -> None:
+        """Do nothing before a join."""
+
+    with pytest.raises(ClusterError):
+        asyncio.run(first.keep(nothing, lambda _: None))
+
+
+@pytest.mark.parametrize("code", [22, 25, 27])
+def test_a_group_that_never_lets_us_join_is_not_asked_in_a_busy_loop(code: int) -> None:
+    member = Kept(*[answered(code)] * 1000)
+
+    async def play() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(member.play(), 0.5)
+
+    asyncio.run(play())
+    assert len(member.asked) <= 6
+
+
+def test_a_member_that_joined_anew_is_not_ended_by_its_former_self() -> None:
+    membership, _ = play((joined(5), synced(0, 1)))
+    earlier = membership.generation
+    membership._member_id = ""  # the group has forgotten it, and it joins with a new id
+    with pytest.raises(NotMember):
+        membership._check(82, "commit", earlier)
+    membership.answers = [joined(6, member="anew"), synced(0, 1)]
+    asyncio.run(membership._join())
+    with pytest.raises(NotMember):
+        membership._check(82, "commit", earlier)
+    with pytest.raises(FencedError):
+        membership._check(82, "commit", membership.generation)
+
+
+@pytest.mark.parametrize("code", [22, 25, 27, 82])
+def test_an_answer_that_is_not_about_members_does_not_end_a_membership(code: int) -> None:
+    """A coordinator cannot say anything of a member in an answer to a request that does not name it."""
+    membership, _ = play((joined(5), synced(0, 1)))
+    with pytest.raises(ClusterError):
+        membership._check_group(code, "looking for the coordinator")
+    assert membership.is_certain and not membership._rejoin.is_set()
+
+
+@pytest.mark.parametrize("code, is_raised", [(0, False), (-1, False), (30, False), (11, False), (14, True), (25, True)])
+def test_a_commit_that_is_refused_altogether_concerns_its_partitions_only(code: int, is_raised: bool) -> None:
+    membership, _ = play((joined(5), synced(0, 1)))
+    rows = [SimpleNamespace(partition_index=number, error_code=code) for number in (0, 1)]
+    membership.answers = [SimpleNamespace(topics=[SimpleNamespace(name="orders", partitions=rows)])]
+    commit = membership.commit({"orders": [(0, 1, 0, ""), (1, 1, 0, "")]})
+    if is_raised:
+        with pytest.raises(WireError):
+            asyncio.run(commit)
+    else:
+        assert asyncio.run(commit).keys() == (KEYS if code else set())
+
+
+def test_a_member_leaves_whatever_the_coordinator_answers() -> None:
+    for code in (0, *CODES, 9999):
+        membership, _ = play((joined(5), synced(0, 1)))
+        membership.answers = [answered(code)]
+        asyncio.run(membership.leave())
+        assert not membership.joined and not membership.answers
+        asyncio.run(membership.leave())  # it has left: nobody is asked

@@ -108,20 +108,20 @@ def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_target_that_has_just_started_is_asked_for_a_producer_id_again() -> None:
     """0 is an id like any other."""
     target = Allocator((14, -1, -1), (0, 0, 0))
-    assert asyncio.run(allocate_identity(target)) == Identity(0, 0)
+    assert asyncio.run(allocate_identity(target, "orders-3")) == Identity(0, 0)
     with pytest.raises(Unanswered, match="gives no producer id"):
-        asyncio.run(allocate_identity(Allocator(*[(14, -1, -1)] * 3)))
+        asyncio.run(allocate_identity(Allocator(*[(14, -1, -1)] * 3), "orders-3"))
 
 
 @pytest.mark.parametrize("useless", [(0, -1, 0), (0, 7, -1)])
 def test_a_producer_id_or_epoch_of_minus_one_is_never_used(useless: tuple[int, int, int]) -> None:
     """A broker takes batches with it, and checks no numbers."""
     with pytest.raises(ClusterError, match="gives no producer id"):
-        asyncio.run(allocate_identity(Allocator(useless)))
+        asyncio.run(allocate_identity(Allocator(useless), "orders-3"))
 
 
 def test_a_target_that_refuses_producer_ids_is_not_asked_again() -> None:
     target = Allocator((31, -1, -1), (0, 7, 0))
     with pytest.raises(ClusterError, match="IdempotentWrite"):
-        asyncio.run(allocate_identity(target))
+        asyncio.run(allocate_identity(target, "orders-3"))
     assert len(target.answers) == 1

@@ -19,7 +19,7 @@ from mirrormaker.errors import (
     UnsupportedRequest,
     raise_for,
 )
-from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import fetch, old_brokers, produce
@@ -86,6 +86,8 @@ class Cluster:
         self.controller = -1
         self.brokers: dict[int, tuple[str, int]] = {}
         self.topics: dict[str, Topic] = {}
+        # Topics that exist, but that brokers do not describe at the moment, and the error code. Known ones stay in `topics`.
+        self.refused: dict[str, int] = {}
         # Only connections for Produce requests need it.
         self._lease = lease
         self._connections: dict[tuple[tuple[str, int], str], asyncio.Task[Connection]] = {}
@@ -254,6 +256,8 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
         """Read brokers and leaders: of the named topics, or of all. A topic that no longer exists is removed.
 
+        A topic that is answered with another error stays as it was: its partitions may work as before.
+
         A broker that has just started may know no brokers, topics or partitions yet. An answer without brokers is an
         error. Topics and partitions that were there before are removed only if half a second later another broker has
         none of them either, or the same broker if it is the only one. The same holds for another id of a topic or of the
@@ -265,24 +269,26 @@ class Cluster:
         asks_all = names is None or (not create and await self._creates_named_topics())
         connection = await self._any()
         answer = await self._describe(connection, None if asks_all else names, create)
-        found = _topics(answer)
+        found, refused = self._topics_in(answer)
         other_ids = self._other_ids(answer, found)
         if other_ids or self._is_anything_gone(found, names):
             await asyncio.sleep(_SECOND_LOOK)
             another = await self._any(but=(connection.host, connection.port))
             answer = await self._describe(another, None if asks_all else names, create)
-            found = _topics(answer)
+            found, refused = self._topics_in(answer)
             if self._other_ids(answer, found) not in ({}, other_ids):
                 raise ConnectionLost(f"{connection} and {another} do not name the same ids of topics or of the cluster")
         self.id = answer.cluster_id or ""
         self.controller = answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
         if names is None:
-            self.topics = found
+            self.topics, self.refused = found, refused
         else:
             for name in names:
                 self.topics.pop(name, None)
+                self.refused.pop(name, None)
             self.topics.update({name: found[name] for name in names if name in found})
+            self.refused.update({name: refused[name] for name in names if name in refused})
 
     async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> Any:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -302,6 +308,17 @@ class Cluster:
             connection.close(lost)
             raise lost
         return answer
+
+    def _topics_in(self, answer: Any) -> tuple[dict[str, Topic], dict[str, int]]:
+        """Return the topics of an answer, and those that it does not describe: these as they were, if they are known."""
+        usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
+        found = {topic.name: topic for topic in usable if topic.partitions}
+        refused = {
+            topic.name: topic.error_code
+            for topic in answer.topics
+            if topic.error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION) and topic.name and topic.name not in found
+        }
+        return found | {name: self.topics[name] for name in refused if name in self.topics}, refused
 
     def _is_anything_gone(self, found: dict[str, Topic], names: list[str] | None) -> bool:
         """Return True if a known topic that was asked for is not found, or has fewer partitions than before."""
@@ -337,12 +354,6 @@ class Cluster:
         known = self.topics.get(topic)
         found = known.partitions.get(partition) if known else None
         return found if found and found.leader in self.brokers else None
-
-
-def _topics(answer: Any) -> dict[str, Topic]:
-    """Return the topics of an answer that can be used."""
-    usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
-    return {topic.name: topic for topic in usable if topic.partitions}
 
 
 def _topic(answer: Any) -> Topic:

@@ -33,7 +33,8 @@ async def fetch_log(
         read_committed=read_committed,
     )
     answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    data = await asyncio.wait_for(asyncio.shield(answer), cluster.endpoint.request_timeout)
+    async with asyncio.timeout(cluster.endpoint.request_timeout):
+        data = await asyncio.shield(answer)
     error, parts = fetch.decode_response(version, data)
     raise_for(error)
     if not parts:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from mirrormaker.errors import BadFrame, ConnectionLost, HungUp, Silent
+from mirrormaker.errors import BadFrame, BrokerError, ConnectionLost, HungUp, Silent
 from mirrormaker.wire.protocol.messages import ApiMessage, ApiVersionsRequest, ListGroupsRequest, MetadataRequest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def ask_before_login(connection: Connection, timeout: float) -> ApiVersion
     in trouble: the user has to name its version.
     """
     try:
-        return _by_api_key(await connection.ask(ApiVersionsRequest(), timeout, version=0))
+        return _by_api_key(connection, await connection.ask(ApiVersionsRequest(), timeout, version=0))
     except (HungUp, Silent) as error:
         text = f"{error}; if the broker is older than Kafka 0.10, set broker.version=0.9"
         raise ConnectionLost(text) from error
@@ -71,7 +71,7 @@ async def ask(
             return KAFKA_0_9
         if may_be_old and answer.done() and isinstance(answer.exception(), HungUp) and await _is_0_8(open_another):
             return KAFKA_0_8_2
-        return _by_api_key(await answer)
+        return _by_api_key(connection, await answer)
     finally:
         answer.cancel()
 
@@ -81,8 +81,10 @@ async def answers_api_versions(open_another: OpenConnection) -> bool:
     return await _outcome(open_another, ApiVersionsRequest()) is _Outcome.ANSWERED
 
 
-def _by_api_key(response: Any) -> ApiVersions:
+def _by_api_key(connection: Connection, response: Any) -> ApiVersions:
     """Return the versions of each request, without requests of which the broker knows no version."""
+    if response.error_code and not response.api_keys:
+        raise BadFrame(f"{connection} answers ApiVersions with {BrokerError(response.error_code)}")
     rows = ((api.api_key, api.min_version, api.max_version) for api in response.api_keys)
     return {key: (oldest, newest) for key, oldest, newest in rows if 0 <= oldest <= newest}
 

@@ -14,6 +14,7 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
 from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
+from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
@@ -151,6 +152,32 @@ def test_a_deleted_topic_is_gone_after_one_refresh_that_asks_twice() -> None:
             assert set(cluster.topics) == {"orders"}
             await cluster.refresh()
             assert [key for key, _ in broker.heard] == [_METADATA] * 3
+
+    run(test())
+
+
+@pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR, 9999])
+@pytest.mark.parametrize("names", [None, ["orders", "new"]])
+def test_a_topic_that_is_answered_with_an_error_stays_as_it_was(names: list[str] | None, code: int) -> None:
+    """Its partitions may work as before, so nobody has to let go of them."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2, "others": 1})
+            await cluster.refresh()
+            broker.heard.clear()
+            answer = metadata({1: broker.port}, {"orders": 0, "others": 1, "new": 0})
+            answer.topics[0].error_code = answer.topics[2].error_code = code
+            broker.answers[_METADATA] = answer
+            await cluster.refresh(names)
+            assert [key for key, _ in broker.heard] == [_METADATA]
+            assert {name: len(topic.partitions) for name, topic in cluster.topics.items()} == {"orders": 2, "others": 1}
+            assert cluster.refused == {"orders": code, "new": code}
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 3, "others": 1, "new": 1})
+            await cluster.refresh(names)
+            assert not cluster.refused
+            assert len(cluster.topics["orders"].partitions) == 3
 
     run(test())
 
