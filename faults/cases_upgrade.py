@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from pathlib import Path
 
 from tests.support.counting import Count, count
@@ -33,6 +34,7 @@ _FLOW = 120.0  # seconds after which the case ends
 # Seconds within which every partition flows after a step. A cluster of one broker is away for longer than a session lasts, so the
 # streams may have lost their lease, and start again.
 _PROMPT = 20.0
+_NOTICED = 65.0  # seconds until a stream has seen the ids of topics that it has nothing for
 
 # Kafka 4's brokers log each request with its version: the mirror must address topics by id then.
 _LOG_REQUESTS = ("-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug",)
@@ -82,6 +84,8 @@ def _mirror_while_upgrading(
                     _note_longest(result, step, took)
                     if took > _PROMPT:
                         result.problems.append(f"{step}: partitions flowed only after {took:.1f} s")
+            # A stream looks at the target's topics once a minute, also at those that it has nothing for.
+            time.sleep(_NOTICED)
             quiet.resume()
             wanted = quiet.acknowledged + _QUIET_RECORDS
             wait_until("the quiet topic gets records again", lambda: quiet.acknowledged >= wanted, _FLOW)
