@@ -160,7 +160,7 @@ def size_limits(directory: Path, result: Result) -> None:
 
 
 def _write_large(cluster: Cluster, size: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=8 << 20, buffer_memory=32 << 20)
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=8 << 20)
     try:
         producer.send(_VICTIM, bytes(size), b"large", partition=0).get(20)
     finally:
