@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from mirrormaker.driver.adoption import Adoption
 from mirrormaker.driver.routing import Routing
-from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
+from mirrormaker.driver.source_loss import (
+    end_of_leader_epoch,
+    lost_before,
+    records_ahead,
+    truncated_after,
+    was_created_again,
+)
 from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
@@ -337,7 +343,7 @@ class StartPositions:
             return position.offset, 0, None
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)
-        if end < reached and self._was_created_again(position):
+        if end < reached and await was_created_again(self.source, position):
             self._report(RecreatedOnSource(*key))
             return start, 0, None
         agreed = await end_of_leader_epoch(self.source, position)
@@ -355,14 +361,6 @@ class StartPositions:
             )
         offset = start if reset == "earliest" else end
         return offset, 0, await lost_before(self.source, position, offset)
-
-    def _was_created_again(self, position: Position) -> bool:
-        """Return True if a shorter log must be another topic of the same name, where brokers have no topic ids.
-
-        A log is only cut back by a new leader, whose epoch is higher; a new topic counts its leader epochs from 0 again.
-        """
-        leader = self.source.leader(*position.key)
-        return leader is not None and 0 <= leader.leader_epoch <= position.leader_epoch
 
 
 def _unanswered(cluster: Cluster, key: TopicPartition, error: Exception) -> Exception:
