@@ -227,7 +227,7 @@ def _create_again(several: SeveralTopics, writer: _PlainWriter, side: str, under
     if not under_load:
         time.sleep(1.5)  # longer than the interval of commits: the position is committed
     cluster = several.source if side == "source" else several.target
-    before = len(read(several.target, _VICTIM)[0])
+    before = len(_records(several.target))
     delete_topic(cluster, _VICTIM)
     time.sleep(0.5 if under_load else 0.1)
     if cluster is several.source or under_load:
@@ -239,7 +239,7 @@ def _create_again(several: SeveralTopics, writer: _PlainWriter, side: str, under
     time.sleep(2)
     writer.paused = True
     _wait_until_same_end(several)
-    source, target = ([row.value for row in read(cluster, _VICTIM)[0]] for cluster in (several.source, several.target))
+    source, target = _records(several.source), _records(several.target)
     if side == "source":
         assert target[before:][-len(source) :] == source, "the new topic's records are not all on the target, in order"
         assert len(target) <= before + len(source) + 200, f"{len(target)} records on the target, {before} before"
@@ -254,10 +254,15 @@ def _wait_until_same_end(several: SeveralTopics) -> None:
 
     def same() -> bool:
         several.check_mirror()
-        ends = [read(cluster, _VICTIM)[0][-1:] for cluster in (several.source, several.target)]
-        return bool(ends[0]) and [row.value for row in ends[0]] == [row.value for row in ends[1]]
+        source, target = _records(several.source), _records(several.target)
+        return bool(source) and source[-1:] == target[-1:]
 
     wait_until("the last record is on the target", same, _RETRIED)
+
+
+def _records(cluster: Cluster) -> list[bytes | None]:
+    """Return the values of the victim's records; none while the topic is not there."""
+    return [row.value for row in read(cluster, _VICTIM).get(0, ())]
 
 
 CASES = (
