@@ -12,7 +12,8 @@ import pytest
 from mirrormaker.errors import UnsupportedRequest
 from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.transport.connection import Answered, Part

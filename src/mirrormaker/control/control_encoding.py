@@ -29,8 +29,8 @@ from mirrormaker.errors import BadMessage
 from mirrormaker.model.position import Cut, Position
 from mirrormaker.wire.protocol.codec import TopicPartition
 
-# A message ends with the row that brings it to so many bytes; reading it takes 2 ms or so.
-PIECE = 256 << 10
+# A message ends with the row that brings it to so many bytes. The driver takes in such a piece of a report in 20 ms or so.
+PIECE = 64 << 10
 # The limit of one message: a row has one partition, and the ledger bounds its position to a fraction of this.
 MAX_MESSAGE = 4 << 20
 # The longest note or reason, in characters: an error of a message handler may quote a whole record.

@@ -252,8 +252,7 @@ class Stream:
         """Refresh the metadata of a cursor's topics, and read their settings. Cursors share the requests."""
         topics = {outlet.topic for outlet in cursor.outlets}
         try:
-            await asyncio.gather(self.metadata.refresh_source({cursor.topic}), self.metadata.refresh_target(topics))
-            await self.metadata.read_settings(topics & self.target.topics.keys())
+            await self.metadata.learn(cursor.topic, topics)
         except Exception as error:  # whatever it is, the next attempt or the cursor itself finds out
             cursor.note = describe(error)
         if not self._knows_topics(cursor):

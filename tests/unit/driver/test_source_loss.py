@@ -10,7 +10,7 @@ import pytest
 
 from mirrormaker.driver.source_loss import was_created_again
 from mirrormaker.model.position import Identity, Position
-from mirrormaker.wire.client.cluster import Partition
+from mirrormaker.wire.client.cluster_description import Partition
 
 POSITION = Position("orders", 0, 500, 3, "", Identity(9, 0), "a-cluster", "", 1, (), 0)
 

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchResponse
 from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, LogReplaced, Undeliverable, describe
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut, Position
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.records.batch import split
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.interrupts import Renumber
@@ -253,7 +253,7 @@ def test_a_target_topic_that_was_created_again_means_new_numbers(play: Play) -> 
     async def scene(stage: Stage) -> None:
         first, second = b"\1" * 16, b"\2" * 16
         stage.lead(1, first)
-        cursor = stage.take(Position(**{**vars(START), "target_topic_id": first.hex()}))
+        cursor = stage.take(replace(START, target_topic_id=first.hex()))
         await settle()
         stage.fetched(cursor, batches(10))
         await settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import threading
 import uuid
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
@@ -17,6 +18,8 @@ from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
+from mirrormaker.wire.protocol.messages import ApiMessage
+from mirrormaker.wire.transport.connection import read_answer
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -263,5 +266,52 @@ def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one
             with pytest.raises(BadFrame):
                 await cluster.refresh()
             await cluster.refresh()
+
+    run(test())
+
+
+def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        decoded.append(len(data))
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", counted)
+            for _ in range(5):
+                await cluster.refresh()
+                del cluster.topics["orders"]
+            assert len(decoded) == 1
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 3})
+            await cluster.refresh()
+            assert len(cluster.topics["orders"].partitions) == 3
+            assert len(decoded) == 2
+
+    run(test())
+
+
+def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        threads.append(threading.current_thread())
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", noted)
+            for partitions in (2, 3000):
+                broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": partitions})
+                await cluster.refresh()
+                assert len(cluster.topics["orders"].partitions) == partitions
+            assert [thread is threading.current_thread() for thread in threads] == [True, False]
+            broker.answers[_METADATA] = b"\0" * 50_000 + b"\1"
+            with pytest.raises(BadFrame):
+                await cluster.refresh()
 
     run(test())
