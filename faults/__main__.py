@@ -23,6 +23,7 @@ from faults import (
     cases_spark,
     cases_state,
     cases_topics,
+    cases_upgrade,
     cases_wire,
     java_comparison,
     report,
@@ -45,6 +46,7 @@ SEPARATE = (
     *cases_separate.CASES,
     *cases_topics.CASES,
     *cases_state.CASES,
+    *cases_upgrade.CASES,
     *cases_wire.CASES,
     *cases_spark.SEPARATE,
 )

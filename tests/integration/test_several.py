@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka.admin import KafkaAdminClient
+from kafka.admin import ConfigResource, KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
 from tests.support.comparing import assert_same, wait_until_equal
@@ -96,6 +96,41 @@ def test_a_broken_batch_stops_its_partition_alone_until_it_is_repaired(
         wait_until_equal(second, target, topic_name, 2, mirror)
         assert mirror.stop() == 0, mirror.text
     assert_same(second, target, topic_name, 200)
+
+
+CHANGES = (
+    ("message.timestamp.type", "LogAppendTime"),
+    ("cleanup.policy", "compact,delete"),
+    ("retention.ms", "90000000"),
+    ("compression.type", "gzip"),
+    ("max.message.bytes", "200000"),
+    ("message.timestamp.type", "CreateTime"),
+)
+
+
+def test_settings_that_change_on_either_side_while_the_mirror_runs_change_nothing_for_it(
+    second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    for cluster in (second, target):
+        cluster.create_topic(topic_name, partitions=2)
+    written = 0
+    with MirrorProcess(
+        tmp_path, second.bootstrap, target.bootstrap, "--whitelist", topic_name, group=topic_name
+    ) as mirror:
+        for name, value in CHANGES:
+            for cluster in (second, target):
+                admin = KafkaAdminClient(bootstrap_servers=[cluster.bootstrap])
+                try:
+                    admin.alter_configs([ConfigResource("TOPIC", topic_name, {name: value})])
+                finally:
+                    admin.close()
+                write(second, topic_name, 60, 2, start=written)
+                written += 60
+                wait_until_equal(second, target, topic_name, 2, mirror)
+        assert "stop" not in mirror.text, mirror.text
+        assert mirror.stop() == 0, mirror.text
+    for partition, rows in read(second, topic_name).items():
+        assert [row.value for row in read(target, topic_name)[partition]] == [row.value for row in rows]
 
 
 def test_a_target_topic_that_was_deleted_and_created_again_gets_what_follows(

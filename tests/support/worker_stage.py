@@ -184,10 +184,10 @@ class LogStage(Stage):
     def target_log(self, log: ScriptedLog) -> None:
         self.scripted.logs["t", 0] = log
 
-    def deliver(self) -> Batch:
-        """Append the oldest batch under way, and acknowledge it."""
+    def deliver(self, *, damage: int = 0) -> Batch:
+        """Append the oldest batch under way, and acknowledge it. The bits of `damage` are wrong in the answer's offset."""
         base_offset = self.target_log.add(self.wires[1].waiting[0][0].data)
-        return self.wires[1].answer(base_offset=base_offset)
+        return self.wires[1].answer(base_offset=base_offset ^ damage)
 
 
 def at_once(work: Coroutine[Any, Any, None]) -> None:

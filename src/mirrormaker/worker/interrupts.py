@@ -43,6 +43,8 @@ class ReleaseSignal:
     async def unless_set(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of something that may take long; at the signal, cancel it and raise Released."""
         task, released = asyncio.ensure_future(work), asyncio.ensure_future(self._event.wait())
+        # Work that is cancelled may fail instead, and nobody is interested any more.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait([task, released], return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -62,7 +64,7 @@ class AwaitZombies(Exception):
 
 
 class LookAgain(Exception):
-    """The target acknowledged a batch where it cannot lie: its metadata and its log must be read again."""
+    """A broker's answer cannot be right: it acknowledged a batch where it cannot lie, or a batch is corrupt. Ask again."""
 
 
 class SplitBatch(Exception):

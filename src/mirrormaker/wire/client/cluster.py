@@ -260,7 +260,8 @@ class Cluster:
 
         A broker that has just started may know no brokers, topics or partitions yet. An answer without brokers is an
         error. Topics and partitions that were there before are removed only if half a second later another broker has
-        none of them either, or the same broker if it is the only one.
+        none of them either, or the same broker if it is the only one. The same holds for another id of a topic or of the
+        cluster: nothing in an answer has a checksum, and a topic with another id is mirrored from its start.
 
         `create` lets the brokers create a named topic that does not exist, if they are configured to.
         """
@@ -269,11 +270,14 @@ class Cluster:
         connection = await self._any()
         answer = await self._describe(connection, None if asks_all else names, create)
         found, refused = self._topics_in(answer)
-        if self._is_anything_gone(found, names):
+        other_ids = self._other_ids(answer, found)
+        if other_ids or self._is_anything_gone(found, names):
             await asyncio.sleep(_SECOND_LOOK)
             another = await self._any(but=(connection.host, connection.port))
             answer = await self._describe(another, None if asks_all else names, create)
             found, refused = self._topics_in(answer)
+            if self._other_ids(answer, found) not in ({}, other_ids):
+                raise ConnectionLost(f"{connection} and {another} do not name the same ids of topics or of the cluster")
         self.id = answer.cluster_id or ""
         self.controller = answer.controller_id
         self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
@@ -322,6 +326,16 @@ class Cluster:
         return any(
             topic.name not in found or len(found[topic.name].partitions) < len(topic.partitions) for topic in known
         )
+
+    def _other_ids(self, answer: Any, found: dict[str, Topic]) -> dict[str, bytes | str]:
+        """Return the ids that differ from those before, by topic; that of the cluster under the empty name."""
+        known = {name: self.topics[name].id for name in found if name in self.topics}
+        others: dict[str, bytes | str] = {
+            name: found[name].id for name, before in known.items() if any(before) and found[name].id != before
+        }
+        if self.id and answer.cluster_id != self.id:
+            others[""] = answer.cluster_id or ""
+        return others
 
     async def _creates_named_topics(self) -> bool:
         """Return True before Kafka 0.11: there a request that names a topic creates it, so all topics are requested."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import uuid
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -190,6 +192,33 @@ def test_a_topic_with_fewer_partitions_than_before_is_looked_at_twice() -> None:
             await cluster.refresh()
             await cluster.refresh()
             assert len(cluster.topics["orders"].partitions) == 3
+
+    run(test())
+
+
+@pytest.mark.parametrize("wrong", [{"topic_id": 7}, {"cluster": "damaged"}], ids=["of a topic", "of the cluster"])
+def test_an_id_that_only_one_answer_names_is_not_believed(wrong: dict[str, Any]) -> None:
+    """Nothing in an answer has a checksum, and a topic with another id would be mirrored from its start."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            topics: dict[str, int | list[int]] = {"orders": 2}
+            right = metadata({1: broker.port}, topics, topic_id=6)
+            damaged = metadata({1: broker.port}, topics, **{"topic_id": 6, **wrong})
+            other = metadata({1: broker.port}, topics, topic_id=8, cluster="new")
+            answers = [right, damaged, right, damaged, other, other, other]
+            broker.answers[_METADATA] = lambda _version, _body: answers.pop(0)
+            await cluster.refresh()
+            before = cluster.id, cluster.topics["orders"].id
+            await cluster.refresh(["orders"])
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            with pytest.raises(ConnectionLost, match="do not name the same ids"):
+                await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == ("new", uuid.UUID(int=8).bytes)
+            assert not answers
 
     run(test())
 
