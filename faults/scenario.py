@@ -26,7 +26,7 @@ from faults.clusters import FaultClusters, revive
 from mirrormaker.embedded import Cluster
 
 # Seconds for mirrors to start and share the partitions. Two of them take 8 on two cores that are otherwise idle.
-_START = 60.0
+_START = 180.0
 
 # Seconds after which a case fails if partitions do not flow again. Much more than any promise, because it is useful to
 # know how late they are.
