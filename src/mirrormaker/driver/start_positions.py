@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 from mirrormaker.driver.adoption import Adoption
 from mirrormaker.driver.identities import allocate_identities
 from mirrormaker.driver.routing import Routing
-from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
+from mirrormaker.driver.source_loss import (
+    end_of_leader_epoch,
+    lost_before,
+    records_ahead,
+    truncated_after,
+    was_created_again,
+)
 from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
@@ -117,6 +123,10 @@ class StartPositions:
             self._require_new_target_accepted(entry)
             self._report(NewTarget(*key, entry.offset))
             return entry.offset
+        for cluster, known_id in ((self.source, entry.topic_id), (self.target, entry.target_topic_id)):
+            if known_id and topic_id(cluster, entry.topic) not in ("", known_id):
+                # One answer is not believed: nothing in it has a checksum.
+                await cluster.refresh([entry.topic])
         source_id, target_id = topic_id(self.source, entry.topic), topic_id(self.target, entry.topic)
         if entry.topic_id and source_id and entry.topic_id != source_id:
             self._report(RecreatedOnSource(*key))
@@ -302,7 +312,7 @@ class StartPositions:
             return position.offset, 0, None
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)
-        if end < reached and self._was_created_again(position):
+        if end < reached and await was_created_again(self.source, position):
             self._report(RecreatedOnSource(*key))
             return start, 0, None
         agreed = await end_of_leader_epoch(self.source, position)
@@ -320,14 +330,6 @@ class StartPositions:
             )
         offset = start if reset == "earliest" else end
         return offset, 0, await lost_before(self.source, position, offset)
-
-    def _was_created_again(self, position: Position) -> bool:
-        """Return True if a shorter log must be another topic of the same name, where brokers have no topic ids.
-
-        A log is only cut back by a new leader, whose epoch is higher; a new topic counts its leader epochs from 0 again.
-        """
-        leader = self.source.leader(*position.key)
-        return leader is not None and 0 <= leader.leader_epoch <= position.leader_epoch
 
 
 def _unanswered(cluster: Cluster, key: TopicPartition, error: Exception) -> Exception:

@@ -15,7 +15,8 @@ from mirrormaker.errors import OUTAGE, BrokerError, ClusterError
 from mirrormaker.events import event
 from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
-from mirrormaker.wire.client.cluster import Cluster, Topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Topic
 from mirrormaker.wire.transport.threads import run_in_thread
 
 _SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most

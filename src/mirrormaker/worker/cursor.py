@@ -365,9 +365,8 @@ class Cursor:
         # An interrupt that came while the logs were read is forgotten: a topic may have been created again meanwhile.
         self.stream.check_topics(self)
         for outlet in self.outlets:
-            if not any(self.target_ids.get(outlet.topic, b"")):
+            if not outlet.is_same_topic:
                 self.target_ids[outlet.topic] = self.stream.metadata.target_id(outlet.topic)
-            outlet.target_id = self.target_ids[outlet.topic]
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:
             raise Released

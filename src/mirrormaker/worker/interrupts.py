@@ -98,7 +98,7 @@ class AwaitZombies(Exception):
 
 
 class LookAgain(Exception):
-    """The target acknowledged a batch where it cannot lie: its metadata and its log must be read again."""
+    """A broker's answer cannot be right: it acknowledged a batch where it cannot lie, or a batch is corrupt. Ask again."""
 
 
 class SplitBatch(Exception):

@@ -92,14 +92,13 @@ class Outlet:
 
     __slots__ = (
         "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
-        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "target_id", "topic", "unconfirmed",
+        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
         """Start at `cut`, with nothing known of what the target holds after it."""
         self.cursor, self.place = cursor, cut.place
         self.topic, self.partition = cut.topic or cursor.topic, cut.partition
-        self.target_id = bytes(16)
         self.channel = Channel(identity, cut)
         # Chosen each time that the cursor enters the hot path.
         self.sender: Sender | None = None
@@ -134,9 +133,14 @@ class Outlet:
         return self.cursor.stream.metadata.is_compacted(self.topic)
 
     @property
+    def target_id(self) -> bytes:
+        """Return the id of the target topic, which `check_topics` has compared; all zeros if it has none."""
+        return self.cursor.target_ids.get(self.topic) or bytes(16)
+
+    @property
     def is_same_topic(self) -> bool:
-        """Return True if the target topic is known by its id: `check_topics` has compared it."""
-        return any(self.cursor.target_ids.get(self.topic, b""))
+        """Return True if the target topic is known by its id."""
+        return any(self.target_id)
 
     def repeatable_batch(self) -> UnconfirmedBatch | None:
         """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""

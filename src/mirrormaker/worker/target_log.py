@@ -8,7 +8,8 @@ import time
 from mirrormaker.errors import BadFrame, BrokerError, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS
 from mirrormaker.model.position import Identity
-from mirrormaker.wire.client.cluster import Cluster, Partition
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Partition
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, look_up_offset
 from mirrormaker.wire.protocol import fetch, produce
 from mirrormaker.wire.protocol.messages import DescribeProducersRequest

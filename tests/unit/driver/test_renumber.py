@@ -12,7 +12,8 @@ from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.model.partition_life import Life, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 
 _TOPICS, _PARTITIONS = 5, 40
 

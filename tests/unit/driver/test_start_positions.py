@@ -19,7 +19,8 @@ from mirrormaker.events.partition_events import LostRange, RecreatedOnSource
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 from mirrormaker.worker.interrupts import RestartAt
 from tests.support.batches import NOW, Record, write_batch

@@ -16,7 +16,7 @@ from mirrormaker.events.event import Event
 from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicTakenUp
 from mirrormaker.kafka_errors import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.topic_filter import Filter, Matcher, python_matcher
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 
 
 @dataclass

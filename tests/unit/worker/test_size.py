@@ -10,7 +10,7 @@ from typing import Any
 from mirrormaker.control.control_encoding import DriverEnd, StreamEnd
 from mirrormaker.control.control_messages import Order, Take
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker.stream import Stream
 from tests.support.worker_stage import TASK
 

@@ -15,7 +15,8 @@ from mirrormaker.control.control_messages import Ended, NeedsIdentity, Order, Re
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.cursor import Cursor

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import struct
 import threading
+import uuid
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from typing import Any
@@ -198,6 +199,33 @@ def test_a_topic_with_fewer_partitions_than_before_is_looked_at_twice() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("wrong", [{"topic_id": 7}, {"cluster": "damaged"}], ids=["of a topic", "of the cluster"])
+def test_an_id_that_only_one_answer_names_is_not_believed(wrong: dict[str, Any]) -> None:
+    """Nothing in an answer has a checksum, and a topic with another id would be mirrored from its start."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            topics: dict[str, int | list[int]] = {"orders": 2}
+            right = metadata({1: broker.port}, topics, topic_id=6)
+            damaged = metadata({1: broker.port}, topics, **{"topic_id": 6, **wrong})
+            other = metadata({1: broker.port}, topics, topic_id=8, cluster="new")
+            answers = [right, damaged, right, damaged, other, other, other]
+            broker.answers[_METADATA] = lambda _version, _body: answers.pop(0)
+            await cluster.refresh()
+            before = cluster.id, cluster.topics["orders"].id
+            await cluster.refresh(["orders"])
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            with pytest.raises(ConnectionLost, match="do not name the same ids"):
+                await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == ("new", uuid.UUID(int=8).bytes)
+            assert not answers
+
+    run(test())
+
+
 def test_partitions_after_a_gap_have_to_wait() -> None:
     """A broker leaves out a partition that never had a leader."""
 
@@ -253,7 +281,7 @@ def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytes
         broker = ScriptedBroker({})
         async with broker.running() as cluster:
             broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
-            monkeypatch.setattr("mirrormaker.wire.client.cluster.read_answer", counted)
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", counted)
             for _ in range(5):
                 await cluster.refresh()
                 del cluster.topics["orders"]
@@ -276,7 +304,7 @@ def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyP
     async def test() -> None:
         broker = ScriptedBroker({})
         async with broker.running() as cluster:
-            monkeypatch.setattr("mirrormaker.wire.client.cluster.read_answer", noted)
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", noted)
             for partitions in (2, 3000):
                 broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": partitions})
                 await cluster.refresh()
