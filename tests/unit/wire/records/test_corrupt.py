@@ -243,7 +243,7 @@ def test_a_header_that_counts_backwards_is_refused_each_time() -> None:
     stamp_crc(data)
     batch = only(data)
     for check in (batch.check, lambda: batch.headers, lambda: unpack(batch)):
-        with pytest.raises(CorruptBatch, match=r"offset 7 has a negative record count"):
+        with pytest.raises(CorruptBatch, match=r"offset 7 has an impossible record count"):
             check()
 
 
