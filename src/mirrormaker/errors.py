@@ -133,7 +133,6 @@ class Undeliverable(PartitionError):
         """`unit` is the unit of progress that the target refused; None if nothing was sent."""
         super().__init__(f"{name}: the record at source offset {offset} cannot be delivered: {cause}")
         self.offset, self.cause, self.unit = offset, cause, unit
-        self.place: tuple[str, int] | None = None  # the target partition that refused it
 
 
 class SparkError(MirrorError):

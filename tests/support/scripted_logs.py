@@ -18,6 +18,7 @@ from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LAT
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.protocol.messages import ApiMessage, InitProducerIdRequest, ListOffsetsRequest
+from mirrormaker.wire.transport.connection import Connection
 from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.batches import Written
 
@@ -124,6 +125,8 @@ class ScriptedLogs(Cluster):
 
 class _Connection:
     """A connection to the broker."""
+
+    answered_within = Connection.answered_within
 
     def __init__(self, cluster: ScriptedLogs) -> None:
         self._cluster = cluster

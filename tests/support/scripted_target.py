@@ -26,7 +26,7 @@ from mirrormaker.wire.protocol.messages import (
     decode_response,
 )
 from mirrormaker.wire.records.batch import Batch
-from mirrormaker.wire.transport.connection import Part
+from mirrormaker.wire.transport.connection import Connection, Part
 from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.batches import NOW, Record, write_batch
 
@@ -77,6 +77,8 @@ class ScriptedLog:
 
 class _Broker:
     """A connection on which every Fetch request is answered at once."""
+
+    answered_within = Connection.answered_within
 
     def __init__(self, target: ScriptedTarget) -> None:
         self._target = target

@@ -67,9 +67,14 @@ class Progress:
         last = max((number for number, unit in enumerate(self.units) if unit.begun), default=-1)
         return {unit for number, unit in enumerate(self.units) if number <= last}
 
-    def units_before(self, unit: Unit | None) -> set[Unit]:
-        """Return the units before this one; all of them without one."""
-        return set(takewhile(lambda other: other is not unit, self.units))
+    def units_until(self, unit: Unit | None) -> set[Unit]:
+        """Return the units up to this one, which counts too; all of them without one."""
+        return {*takewhile(lambda other: other is not unit, self.units), *([] if unit is None else [unit])}
+
+    @property
+    def end(self) -> int:
+        """Return the source offset after the last unit."""
+        return self.units[-1].end if self.units else self.offset
 
     def _advance(self) -> None:
         units = self.units

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _BACKOFF = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between attempts at one partition; a failover takes a broker 0.1 to 2 s
 _HOUR_MS = 3_600_000  # records count as old so long before the target's brokers may forget their producer
 _SLOW_SCAN = 4.0  # seconds until a scan of the target's log is mentioned in the partition's note
+_SLOW_NOTE = "reading the target back takes long: has it enough in-sync replicas?"
 
 
 class Cursor:
@@ -52,8 +53,8 @@ class Cursor:
         "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
         "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
-        "partition", "position", "progress", "records", "source_id", "split_size", "split_until", "state", "stream",
-        "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
+        "partition", "position", "progress", "records", "settings_seen", "source_id", "split_size", "split_until", "state",
+        "stream", "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
@@ -86,13 +87,13 @@ class Cursor:
         self.state, self.note = "waiting", ""
         # After the target refused a batch: up to this offset units have so few records, to find the bad one.
         self.split_size, self.split_until = 0, -1
-        # Copies of a record that is given up which other target partitions hold: the new position must not count them.
+        # The copies of a record that is given up: the new position must not count those that the target holds.
         self.given_up: dict[Place, int] = {}
         self.takes_zstd = True
+        self.settings_seen = 0  # as `StreamMetadata.settings_changes` was when the cursor last started
         # Until then, requests of a former sender may still be appended. 0 once the logs were read after that time.
         self.zombies_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
-        # The numbers that came next on each outlet when that time was over; None before that.
-        self._next_after_zombies: list[int] | None = None
+        self._next_after_zombies: list[int] | None = None  # on each outlet, once that time was over
         self.drained = Flag()
         # The result is None if the partition was released, else the error that stopped it.
         self.done = asyncio.get_running_loop().create_future()
@@ -127,7 +128,7 @@ class Cursor:
     def closing(self) -> Position:
         """Return the current position together with the records after its offset that the target holds already."""
         cuts = [outlet.closing_cut(self._cut(outlet)) for outlet in self.outlets]
-        cuts = [cut._replace(ahead=cut.ahead - self.given_up.get(cut.place, 0)) for cut in cuts]
+        cuts = [cut._replace(ahead=max(0, cut.ahead - self.given_up.get(cut.place, 0))) for cut in cuts]
         return self.position.advanced(self.progress.offset, self.progress.epoch, cuts)
 
     @property
@@ -175,7 +176,9 @@ class Cursor:
 
         The source no longer has them then, and waiting for them would never end.
         """
-        if not self.flowing or not self.is_skipping or self.high_watermark < 0 or self.expected < self.high_watermark:
+        # Not `expected`: records that wait for the message handler may be the ones.
+        is_at_end = 0 <= self.high_watermark <= self.progress.end
+        if not (self.flowing and self.is_skipping and is_at_end):
             self._skip_stalled_since = None
         elif self._skip_stalled_since is None:
             self._skip_stalled_since = time.monotonic()
@@ -263,6 +266,7 @@ class Cursor:
                 if self.is_released:
                     raise Released
                 self.stream.check_topics(self)
+                self.settings_seen = self.stream.metadata.settings_changes
                 await self._resume()
                 self.go_back()
                 await self._flow()
@@ -343,15 +347,12 @@ class Cursor:
             reason = "its message handler is not deterministic, so some records may be there twice"
             raise Renumber(RestartAt.SAME_PLACE, reason)
         self.state = "resuming"
-        timer = asyncio.get_running_loop().call_later(_SLOW_SCAN, self._note_slow_scan)
+        timer = asyncio.get_running_loop().call_later(_SLOW_SCAN, setattr, self, "note", _SLOW_NOTE)
         try:
             await self._release.unless_set(scan_outlets(self.stream.target, unknown, ahead, self._cut))
         finally:
             timer.cancel()
         self.counters.resumes += 1
-
-    def _note_slow_scan(self) -> None:
-        self.note = "reading the target back takes long: has it enough in-sync replicas?"
 
     def stop(self, error: Exception) -> None:
         """End with this error, without having been asked to release the partition."""
@@ -365,7 +366,7 @@ class Cursor:
         # An interrupt that came while the logs were read is forgotten: a topic may have been created again meanwhile.
         self.stream.check_topics(self)
         for outlet in self.outlets:
-            if not outlet.is_same_topic:
+            if not any(outlet.target_id):
                 self.target_ids[outlet.topic] = self.stream.metadata.target_id(outlet.topic)
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:
@@ -381,9 +382,9 @@ class Cursor:
         self.stream.forget(self)
         reason = self._interrupt.exception() if self._interrupt.done() else None
         if isinstance(reason, Released | PartitionError | Renumber):
-            # Units that were begun are finished; before an error at one record, so are all units before it.
+            # Units that were begun are finished; at an error of one record, so are its copies and all units before it.
             bad, progress = reason.unit if isinstance(reason, Undeliverable) else None, self.progress
-            keep = progress.begun_units() if isinstance(reason, Released) else progress.units_before(bad)
+            keep = progress.begun_units() if isinstance(reason, Released) else progress.units_until(bad)
             for outlet in self.outlets:
                 outlet.clear(keep)
             while any(outlet.ready and not outlet.channel.must_read_log for outlet in self.outlets):

@@ -69,7 +69,8 @@ async def _ending_in_new_log(cursor: Cursor, replaced: LogReplaced) -> Exception
 
 
 async def _settings_changed(cursor: Cursor) -> bool:
-    return await cursor.stream.metadata.have_settings_changed({outlet.topic for outlet in cursor.outlets})
+    topics = {outlet.topic for outlet in cursor.outlets}
+    return await cursor.stream.metadata.have_settings_changed(topics, cursor.settings_seen)
 
 
 async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
@@ -87,7 +88,7 @@ async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
     await cursor.make_certain()
     if not isinstance(error, Undeliverable):
         return True
-    if error.unit is not None and first is error.unit and first.pending == 1:
-        cursor.given_up = {place: count for place, count in first.counts.items() if place != error.place}
+    if error.unit is not None and first is error.unit:
+        cursor.given_up = first.counts
         return True
     return error.unit is None and first is None

@@ -139,8 +139,12 @@ class Outlet:
 
     @property
     def is_same_topic(self) -> bool:
-        """Return True if the target topic is known by its id."""
-        return any(self.target_id)
+        """Return True if its id proves that the target topic is the one of the cut.
+
+        An id that is not in the ledger proves it from the first acknowledgement on.
+        """
+        is_in_ledger = self.topic == self.cursor.topic and bool(self.cursor.position.target_topic_id)
+        return any(self.target_id) and (is_in_ledger or self.last_timestamp != 0.0)
 
     def repeatable_batch(self) -> UnconfirmedBatch | None:
         """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""
@@ -195,7 +199,7 @@ class Outlet:
             cursor.interrupt(LookAgain(str(error)))
         if not channel.must_read_log:
             self.last_timestamp = min(time.time() * 1000, entry.batch.max_timestamp)
-            self.unconfirmed = None
+            self.unconfirmed, self.sequence_refusals = None, 0
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()
@@ -239,9 +243,7 @@ class Outlet:
         cursor = self.cursor
         if entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
-            undeliverable = Undeliverable(str(cursor), entry.first, cause, entry.unit)
-            undeliverable.place = self.place
-            cursor.interrupt(undeliverable)
+            cursor.interrupt(Undeliverable(str(cursor), entry.first, cause, entry.unit))
             return
         is_too_large = isinstance(error, BrokerError) and error.code == MESSAGE_TOO_LARGE
         if is_too_large and entry.count > 1:

@@ -131,6 +131,8 @@ class Repack:
         ready: list[tuple[Outlet, Packed, bool]] = []
         for records, targets, outlets in routed:
             parts = shares(targets, len(outlets)) if len(outlets) > 1 else [np.arange(len(records))]
+            for outlet, part in zip(outlets, parts, strict=True):
+                unit.counts[outlet.place] = unit.counts.get(outlet.place, 0) + len(part)
             parts = [self._without_skipped(o, p, records, unit) for o, p in zip(outlets, parts, strict=True)]
             limits = [min(self._task.batch_bytes, outlet.max_bytes) for outlet in outlets]
             for packed in pack_shares(records, parts, limits, codec):
@@ -142,7 +144,6 @@ class Repack:
         for outlet, packed, old in ready:
             entry = Entry(packed.batch, packed.first, packed.last, unit, frame, old)
             outlet.ready.append(entry)
-            unit.counts[outlet.place] = unit.counts.get(outlet.place, 0) + entry.count
         frame.drop(0)
         unit.pending = len(ready)
         cursor.progress.add(unit)

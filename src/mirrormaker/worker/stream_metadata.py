@@ -88,6 +88,8 @@ class StreamMetadata:
         self._target_calls = _SharedCall(self._refresh_target, _REFRESH_PAUSE)
         self._settings_calls = _SharedCall(self._read_settings)
         self._settings: dict[str, TopicSettings] = {}
+        self.settings_changes = 0  # of all topics
+        self._changed: dict[str, int] = {}  # by topic, the number of its last change
         self._learned: dict[str, int] = {}  # by topic, the size of the last batch that the target has refused, halved
 
     async def learn(self, source_topic: str, target_topics: Iterable[str]) -> None:
@@ -162,11 +164,13 @@ class StreamMetadata:
         """Read the settings of target topics; partitions that ask meanwhile share the next request."""
         await self._settings_calls(topics)
 
-    async def have_settings_changed(self, topics: Set[str]) -> bool:
-        """Read the settings of target topics again; return True if they are no longer what was known of them."""
-        before = {topic: self._settings.get(topic, _UNKNOWN) for topic in topics}
+    async def have_settings_changed(self, topics: Set[str], since: int) -> bool:
+        """Read the settings of target topics again; return True if they have changed since so many changes ago.
+
+        `since` is what `settings_changes` was when they were used: another partition may have read the change meanwhile.
+        """
         await self.read_settings(topics)
-        return any(self._settings.get(topic, _UNKNOWN) != known for topic, known in before.items())
+        return any(self._changed.get(topic, 0) > since for topic in topics)
 
     async def _read_settings(self, topics: set[str]) -> None:
         ordered = sorted(topics)
@@ -189,6 +193,8 @@ class StreamMetadata:
     def _learn_settings(self, topic: str, found: TopicSettings) -> None:
         if found != self._settings.get(topic, _UNKNOWN):
             self._learned.pop(topic, None)
+            self.settings_changes += 1
+            self._changed[topic] = self.settings_changes
         self._settings[topic] = found
 
 

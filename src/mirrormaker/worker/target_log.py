@@ -81,8 +81,7 @@ class TargetLog:
             read_committed=False,
         )
         answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-        async with asyncio.timeout(self._target.endpoint.request_timeout):
-            data = await asyncio.shield(answer)
+        (data,) = await connection.answered_within(self._target.endpoint.request_timeout, "Fetch", answer)
         error, parts = fetch.decode_response(version, data)
         raise_for(error)
         if not parts:
@@ -103,7 +102,9 @@ class TargetLog:
             answer = await self._target.ask(request, self.leader().leader)
         except UnsupportedRequest:
             return None  # before Kafka 2.8; the ledger has to do
-        for producer in answer.topics[0].partitions[0].active_producers or ():
+        (partition,) = answer.topics[0].partitions
+        raise_for(partition.error_code, self._topic)
+        for producer in partition.active_producers or ():
             if Identity(producer.producer_id, producer.producer_epoch) == identity and producer.last_sequence >= 0:
                 return int(producer.last_sequence)
         return None
@@ -118,5 +119,4 @@ class TargetLog:
         topics = [(self._topic, unconfirmed.topic_id, [(self._partition, memoryview(unconfirmed.data))])]
         parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
         answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
-        async with asyncio.timeout(self._target.endpoint.request_timeout):
-            await asyncio.shield(answer)
+        await connection.answered_within(self._target.endpoint.request_timeout, "Produce", answer)

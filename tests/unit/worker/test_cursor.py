@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from mirrormaker.model.position import Cut, Position
 from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.records.batch import split
 from mirrormaker.worker import resume as resume_module
+from mirrormaker.worker.handler import Handler
+from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.interrupts import Renumber
 from tests.support.batches import NOW, Record, write_batch
 from tests.support.worker_stage import START, US, Play, Stage, batches, fetcher_of, settle, until
@@ -404,5 +407,26 @@ def test_a_batch_that_arrives_damaged_is_fetched_again_before_the_partition_stop
             await fetch_damaged(102)
         await until(cursor.done.done)
         assert "does not match its CRC" in str(cursor.done.result())
+
+    play(scene)
+
+
+def test_records_that_wait_for_a_slow_handler_are_not_missing_at_the_source(play: Play) -> None:
+    def slow(record: HandlerRecord) -> list[HandlerRecord]:
+        time.sleep(0.02)
+        return [record]
+
+    async def scene(stage: Stage) -> None:
+        stage.stream.handler = Handler(slow)
+        stage.log = [LoggedBatch(1000, 1004, US, 20, 24, 5)]
+        cursor = stage.take(clean=False)
+        await until(lambda: cursor.flowing)
+        cursor.high_watermark = 120
+        stage.fetched(cursor, batches(20))
+        cursor.check_skipping(0.0)
+        await asyncio.sleep(0.01)
+        cursor.check_skipping(0.0)
+        await until(lambda: not cursor.is_skipping)
+        assert not cursor.done.done(), cursor.done.result()
 
     play(scene)

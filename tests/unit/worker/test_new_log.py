@@ -10,14 +10,16 @@ import pytest
 
 from mirrormaker.errors import PartitionError
 from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records.batch import Batch
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.resume import read_back
+from tests.support.answers import ProduceAnswer, encode_produce_answer
 from tests.support.scripted_target import ScriptedLog
-from tests.support.worker_stage import START, US, LogStage, batches, settle, until
+from tests.support.worker_stage import START, US, VERSION, LogStage, batches, settle, until
 
 FIRST, SECOND = b"\1" * 16, b"\2" * 16
 OTHERS = Identity(8, 0)
@@ -317,5 +319,27 @@ def test_a_wrong_offset_in_an_answer_neither_stops_the_partition_nor_repeats_a_r
             await settle()
         numbers = [Batch(memoryview(data)).base_sequence for data in stage.target_log.batches]
         assert numbers == [0, 20, 22, 24, 26]
+
+    play_with_log(scene)
+
+
+def test_an_id_that_is_learned_after_the_cut_does_not_prove_that_records_are_lost(play_with_log: Play) -> None:
+    """The mirror was stopped cleanly, and a topic that only the handler writes to was created again meanwhile."""
+
+    async def scene(stage: LogStage) -> None:
+        stage.scripted.logs = {("t", 0): old_log(), ("made", 0): ScriptedLog()}
+        stage.stream.handler = Handler(lambda record: [replace(record, topic="made")])
+        stage.stream.target.topics["made"] = replace(stage.stream.target.topics["t"], name="made", id=FIRST)
+        cuts = (Cut(0, 20, 1000), Cut(0, 7, 500, "made"))
+        cursor = stage.take(replace(START, cuts=cuts), clean=True)
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, batches(3))
+        await until(lambda: bool(stage.wires[1].waiting))
+        batch, answered = stage.wires[1].waiting.pop(0)
+        base = stage.scripted.logs["made", 0].add(batch.data)
+        rows = [("made", bytes(16), [Appended("", 0, 0, base, None)])]
+        answered(memoryview(encode_produce_answer(VERSION, ProduceAnswer(rows, [], None, []))), None)
+        await until(cursor.done.done)
+        assert isinstance(cursor.done.result(), Renumber), cursor.done.result()
 
     play_with_log(scene)

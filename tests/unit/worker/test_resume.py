@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mirrormaker.errors import BrokerError, CorruptBatch, LogReplaced, NumbersBroken, RecordsLost
+from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER
 from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
 from mirrormaker.worker.resume import read_back
@@ -167,3 +168,21 @@ def test_a_leader_that_remembers_a_smaller_number_has_lost_records() -> None:
     log.producers = {US: 14}
     with pytest.raises(RecordsLost, match="LOST 5 records"):
         read(target_of(log), Cut(0, 20, 10))
+
+
+def test_a_leader_that_has_moved_does_not_say_which_producers_it_knows() -> None:
+    """Retention has deleted all our batches, so only the producer's state tells how many there were."""
+    log = log_of()
+    log.start = 2000
+    log.producers = {US: 29}
+    target = target_of(log)
+    answer = target._producers
+
+    def refuse(request: Any) -> Any:
+        refused = answer(request)
+        refused.topics[0].partitions[0].error_code = NOT_LEADER_OR_FOLLOWER
+        return refused
+
+    target._producers = refuse  # type: ignore[method-assign]
+    with pytest.raises(BrokerError):
+        read(target, Cut(0, 20, 1000))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirrormaker.errors import BadFrame, BrokerError, PartitionError, Undeliverable, UnsupportedRequest
+from mirrormaker.errors import BadFrame, BrokerError, ConnectionLost, PartitionError, Undeliverable, UnsupportedRequest
 from mirrormaker.kafka_errors import CODES, Scope
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut
@@ -267,5 +267,26 @@ def test_a_partition_that_is_refused_leaves_its_neighbours_alone(play: Play) -> 
         stage.wires[1].answer(error=-1)
         assert not first.flowing
         assert second.flowing
+
+    play(scene)
+
+
+def test_refused_numbers_count_only_if_nothing_was_acknowledged_in_between(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+        for offset in range(100, 130, 10):
+            await until(lambda: cursor.flowing or cursor.done.done())
+            assert not cursor.done.done(), cursor.done.result()
+            stage.fetched(cursor, batches(5, offset=offset))
+            await settle()
+            stage.wires[1].answer(error=45)
+            await until(lambda: cursor.flowing)
+            stage.fetched(cursor, batches(10, offset=offset))
+            await settle()
+            stage.wires[1].answer(base_offset=900 + offset)
+            cursor.interrupt(ConnectionLost("a hiccup"))
+            cursor.outlets[0].channel.stop_until_log_read()
+        await until(lambda: cursor.flowing or cursor.done.done())
+        assert not cursor.done.done(), cursor.done.result()
 
     play(scene)

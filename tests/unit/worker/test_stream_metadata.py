@@ -53,10 +53,11 @@ def test_a_limit_that_was_learned_is_forgotten_when_the_setting_changes() -> Non
     async def body() -> None:
         await metadata.read_settings({"topic-1"})
         metadata.learn_limit("topic-1", 100)
-        assert not await metadata.have_settings_changed({"topic-1"})
+        since = metadata.settings_changes
+        assert not await metadata.have_settings_changed({"topic-1"}, since)
         assert metadata.max_batch_bytes("topic-1") == 100
         target.settings["topic-1"]["max.message.bytes"] = "6000"
-        assert await metadata.have_settings_changed({"topic-1"})
+        assert await metadata.have_settings_changed({"topic-1"}, since)
         assert metadata.max_batch_bytes("topic-1") == 6000
 
     asyncio.run(body())
@@ -69,8 +70,9 @@ def test_a_limit_that_may_no_longer_be_read_is_no_limit() -> None:
 
     async def body() -> None:
         await metadata.read_settings({"topic-1"})
+        since = metadata.settings_changes
         del target.settings["topic-1"]
-        assert await metadata.have_settings_changed({"topic-1"})
+        assert await metadata.have_settings_changed({"topic-1"}, since)
         assert metadata.max_message_bytes("topic-1") > 1 << 40
 
     asyncio.run(body())
@@ -106,8 +108,8 @@ def large(size: int) -> list[Batches | memoryview]:
 async def at_limit(stage: LogStage, limit: int) -> None:
     stage.target_log.start = 1000
     stage.scripted.settings = {"t": {"max.message.bytes": str(limit)}}
-    stage.take()
     await stage.stream.metadata.read_settings({"t"})
+    stage.take()
 
 
 def test_a_record_that_became_small_enough_is_sent(play_with_log: Play) -> None:
@@ -227,3 +229,23 @@ def test_partitions_that_come_one_after_the_other_share_one_look_at_their_topics
     asyncio.run(body())
     assert refreshes == 2, "one of the source, and one of the target"
     assert metadata.max_message_bytes("topic-3") == 5000
+
+
+def test_a_limit_that_somebody_else_has_read_again_counts_as_changed(play_with_log: Play) -> None:
+    """The limit is raised while the cursor waits for answers, and a neighbour's question brings the new value."""
+
+    async def scene(stage: LogStage) -> None:
+        await at_limit(stage, 1000)
+        (cursor,) = stage.stream.cursors.values()
+        await until(lambda: cursor.flowing)
+        rounds = cursor.fetch_round
+        stage.fetched(cursor, large(5000))
+        await settle()
+        assert cursor.first_undeliverable is not None
+        stage.scripted.settings["t"]["max.message.bytes"] = "100000"
+        await stage.stream.metadata.read_settings({"t"})
+        stage.deliver()
+        await until(lambda: (cursor.flowing and cursor.fetch_round > rounds) or cursor.done.done())
+        assert not cursor.done.done(), cursor.done.result()
+
+    play_with_log(scene)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from mirrormaker.errors import BadFrame, BrokerError, raise_for
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.client.cluster import Cluster
@@ -22,19 +20,19 @@ async def fetch_log(
     if leader is None:
         raise BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
     connection = await cluster.connection(leader.leader, "scan")
-    version = fetch.version_for(connection)
+    topic_id = cluster.topics[topic].id
+    version = fetch.version_for(connection, [topic_id])
     wanted = fetch.PartitionToFetch(partition, offset, leader.leader_epoch, max_bytes=max_bytes)
     body = fetch.encode_request(
         version,
-        [(topic, cluster.topics[topic].id, [wanted])],
+        [(topic, topic_id, [wanted])],
         max_wait_ms=_MAX_WAIT_MS,
         min_bytes=1,
         max_bytes=max_bytes,
         read_committed=read_committed,
     )
     answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-    async with asyncio.timeout(cluster.endpoint.request_timeout):
-        data = await asyncio.shield(answer)
+    (data,) = await connection.answered_within(cluster.endpoint.request_timeout, "Fetch", answer)
     error, parts = fetch.decode_response(version, data)
     raise_for(error)
     if not parts:

@@ -257,6 +257,19 @@ class Connection:
 
         return future, answered
 
+    async def answered_within(
+        self, timeout: float, name: str, *answers: asyncio.Future[memoryview]
+    ) -> list[memoryview]:
+        """Return the answers to requests called `name`; close the connection if they take longer than so many seconds."""
+        try:
+            # In Python 3.11 wait_for loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(timeout):
+                return await asyncio.gather(*map(asyncio.shield, answers))
+        except TimeoutError as error:
+            late = Silent(f"{self} did not answer {name} within {timeout:g} s")
+            self.close(late)
+            raise late from error
+
     async def ask(
         self, request: ApiMessage, timeout: float, version: int | None = None, read: ReadAnswer = read_answer
     ) -> Any:
@@ -279,14 +292,7 @@ class Connection:
         version = self.best_version(type(request)) if version is None else version
         body, flexible = request.encode(version=version), request.flexible_version_q(version)
         answers = [self.request(request.API_KEY, version, flexible, [body]) for _ in range(times)]
-        try:
-            # In Python 3.11 wait_for loses a cancellation that comes together with the answer.
-            async with asyncio.timeout(timeout):
-                found = await asyncio.gather(*answers)
-        except TimeoutError as error:
-            late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
-            self.close(late)
-            raise late from error
+        found = await self.answered_within(timeout, request.name, *answers)
         try:
             if max(map(len, found)) > _LONG_ANSWER:
                 return await run_in_thread(lambda: [read(request, data, version) for data in found])

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
+from mirrormaker.errors import BadFrame, ConnectionLost, HungUp, Silent
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
 from mirrormaker.wire.protocol.messages import ApiMessage
-from mirrormaker.wire.transport.connection import read_answer
+from mirrormaker.wire.transport.connection import Connection, read_answer
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -315,3 +315,27 @@ def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyP
                 await cluster.refresh()
 
     run(test())
+
+
+def test_a_connection_on_which_an_answer_is_overdue_is_closed() -> None:
+    """It may be dead without a word; the next request must not go the same way."""
+
+    async def body() -> None:
+        async def silent(reader: Reader, writer: Writer) -> None:
+            while await reader.read(1 << 20):
+                pass
+            writer.close()
+            gone.set()
+
+        gone = asyncio.Event()
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1], client_id="test")
+        await connection.open(5)
+        answer = connection.request(1, 4, False, [b""])
+        with pytest.raises(Silent):
+            await connection.answered_within(0.05, "Fetch", answer)
+        assert not connection.is_open
+        await asyncio.wait_for(gone.wait(), 5)
+        server.close()
+
+    asyncio.run(body())
