@@ -165,14 +165,14 @@ class Scheduler:
         if self._is_stopping or not self.may_answer:
             return
         now = time.monotonic()
-        connected = {stream for stream in range(self.streams) if self._control.is_connected(self.flow, stream)}
+        connected = self._connected_streams()
         for owned in [self.owned[key] for key in self._idle]:
             if owned.stream in connected and owned.life.may_be_given(now):
                 self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
         self.flush()
 
     def balance(self, seconds: float) -> None:
-        """Move a partition from the busiest stream to the idlest, if that makes the loads more even."""
+        """Move a partition from the busiest connected stream to the idlest, if that makes the loads more even."""
         for key in list(self._busy):
             self.owned[key].weigh(seconds)
             if not self.owned[key].load:
@@ -182,7 +182,7 @@ class Scheduler:
         placed = {
             key: o.stream for key in self._busy if (o := self.owned[key]).stream is not None and not o.stop_reason
         }
-        for key, stream in moves(placed, self._present_streams(), loads).items():
+        for key, stream in moves(placed, self._connected_streams(), loads).items():
             owned = self.owned[key]
             if isinstance(owned.life.state, life.Running) and owned.stream is not None:
                 self._report(PartitionMoved(*key, owned.stream, stream))
@@ -195,6 +195,9 @@ class Scheduler:
         self._is_stopping = True
         for stream in range(self.streams):
             self._control.order(self.flow, stream, Order(stop=True))
+
+    def _connected_streams(self) -> list[int]:
+        return [stream for stream in range(self.streams) if self._control.is_connected(self.flow, stream)]
 
     def _present_streams(self) -> list[int]:
         """Return the streams that are connected, or will be in a moment; all of them if none is."""
