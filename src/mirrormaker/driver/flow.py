@@ -28,6 +28,7 @@ from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.sole_member import SoleMember
+from mirrormaker.driver.source_ends import SourceEnds
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.driver.stream_jobs import StreamJobs
 from mirrormaker.driver.topic_sync import TopicSync
@@ -156,6 +157,7 @@ class Flow:
             self.acquisition,
             lambda: self.topic_sync.troubles,
         )
+        self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
         self._listener = RebalanceListener(wiring.listener, report)
         self._zookeeper_writer: ZooKeeperWriter | None = None
@@ -238,6 +240,7 @@ class Flow:
             self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
             self._spawn(self.committer.run())
             self._spawn(self._tick_every_second())
+            self._spawn(self._source_ends.run())
             if self._zookeeper_writer is not None:
                 self._spawn(self._zookeeper_writer.run())
             await self._unless_ended(self.ready.wait())
@@ -381,5 +384,6 @@ class Flow:
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._listener.revoked(set(self.scheduler.owned)), 3)
+        await self._source_ends.look_at_all()
         self.source.close()
         self.target.close()

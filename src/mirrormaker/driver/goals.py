@@ -46,7 +46,8 @@ class Goals:
                 owned = self._scheduler.owned.get(key)
                 # A source that ends before the position was truncated: the partition's stream finds that out first.
                 if owned is not None and isinstance(end, int) and end >= owned.position.offset:
-                    owned.goal = owned.high_watermark = end
+                    owned.goal = end
+                    owned.source_ends_at(end)
 
     def are_reached(self) -> bool:
         """Return True if every goal is reached and the group is not about to give this process more partitions."""

@@ -66,6 +66,8 @@ class Scheduler:
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Partitions whose position has changed since it was committed last.
         self.moved: dict[TopicPartition, None] = {}
+        # Partitions of which no stream reports the end of the source's log.
+        self.not_flowing: dict[TopicPartition, None] = {}
         # Counts the changes that a display could show: nothing has changed if the number is the same.
         self.changes = 0
         self.counts = Counts()
@@ -100,12 +102,12 @@ class Scheduler:
         """Own a partition from now on."""
         key = owned.position.key
         self.owned[key] = owned
-        self._idle[key] = None
+        self._idle[key] = self.not_flowing[key] = None
         self.changes += 1
 
     def remove(self, key: TopicPartition) -> OwnedPartition:
         """Forget a partition, which belongs to another process now or has to be acquired again."""
-        for index in (self.moved, self._idle, self._busy, self._noted):
+        for index in (self.moved, self.not_flowing, self._idle, self._busy, self._noted):
             index.pop(key, None)
         self.changes += 1
         return self.owned.pop(key)
@@ -124,9 +126,16 @@ class Scheduler:
             self._idle[key] = None
         else:
             self._idle.pop(key, None)
-        self.changes += 1
         for effect in effects:
             self._carry_out(owned, effect)
+        self._note_change(owned)
+
+    def _note_change(self, owned: OwnedPartition) -> None:
+        self.changes += 1
+        if owned.is_flowing:
+            self.not_flowing.pop(owned.position.key, None)
+        else:
+            self.not_flowing[owned.position.key] = None
 
     def _carry_out(self, owned: OwnedPartition, effect: life.Effect) -> None:
         match effect:
@@ -298,7 +307,7 @@ class Scheduler:
         if owned.stop_reason and part.state == "flowing" and (owned.position.offset > before.offset or owned.lag == 0):
             self.apply(owned, life.Progressed())
         owned.state, owned.note = part.state, note
-        self.changes += 1
+        self._note_change(owned)
         if owned.bytes - owned.committed_bytes > _COMMIT_AFTER:
             self._reactions.commit_soon()
 
