@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -40,8 +41,26 @@ class ObservedSource:
     trouble: str
 
 
+class Rows:
+    """The streams and partitions of all flows as a snapshot has them, made again only if something has changed."""
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[Flow, int]] = []
+        self.streams: tuple[Stream, ...] = ()
+        self.partitions: tuple[Partition, ...] = ()
+
+    def update(self, named: Sequence[tuple[str, Flow]]) -> None:
+        """Make the rows again if a flow is new, or one of its partitions has changed."""
+        changes = [(flow, flow.scheduler.changes) for _, flow in named]
+        if changes != self._changes:
+            self._changes = changes
+            self.streams = tuple(stream for name, flow in named for stream in _streams(name, flow))
+            self.partitions = tuple(_partition(name, owned) for name, flow in named for owned in flow.scheduler)
+
+
 def take_snapshot(
     sources: Sequence[ObservedSource],
+    rows: Rows,
     guarantee: tuple[str, str],
     buffer_limit: int,
     loop_blocked: float,
@@ -51,7 +70,7 @@ def take_snapshot(
     names = source_names([Path(source.flow.settings.path).stem for source in sources])
     flows = [source.flow for source in sources]
     target = next((flow.target for flow in flows if flow.target.id), flows[0].target)
-    named = list(zip(names, flows, strict=True))
+    rows.update(list(zip(names, flows, strict=True)))
     return Snapshot(
         sources=tuple(_source(name, source) for name, source in zip(names, sources, strict=True)),
         target=str(target.endpoint),
@@ -59,8 +78,8 @@ def take_snapshot(
         guarantee=guarantee[0],
         why=guarantee[1],
         buffer_limit=buffer_limit,
-        streams=tuple(stream for name, flow in named for stream in _streams(name, flow)),
-        partitions=tuple(_partition(name, owned) for name, flow in named for owned in flow.scheduler),
+        streams=rows.streams,
+        partitions=rows.partitions,
         loop_blocked=loop_blocked,
         is_stopping=is_stopping,
     )
@@ -111,9 +130,9 @@ def _source(name: str, source: ObservedSource) -> Source:
 
 
 def _streams(name: str, flow: Flow) -> list[Stream]:
-    owned = list(flow.scheduler)
+    shares = Counter(owned.stream for owned in flow.scheduler)
     figures = flow.scheduler.counts.streams
-    return [Stream(name, n, sum(o.stream == n for o in owned), figures[n]) for n in range(flow.scheduler.streams)]
+    return [Stream(name, n, shares[n], figures[n]) for n in range(flow.scheduler.streams)]
 
 
 def _stream_totals(flow: Flow, is_only_source: bool) -> list[StreamTotals]:

@@ -20,7 +20,7 @@ from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.instance_ids import InstanceIds
 from mirrormaker.driver.loop_watch import LoopWatch
-from mirrormaker.driver.observer import Earlier, ObservedSource, add_up, take_snapshot
+from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, add_up, take_snapshot
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
 from mirrormaker.driver.summary import guarantee, name_of, opening_lines
 from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
@@ -79,6 +79,7 @@ class MirrorDriver:
         self._stopping = asyncio.Event()
         self._status: StatusServer | None = None
         self._loop_watch = LoopWatch()
+        self._rows = Rows()
         self._totals: tuple[list[tuple[Flow, int]], Totals] | None = None
         streams = options.num_streams * len(sources)
         self._engine: Engine | ExistingSession
@@ -274,7 +275,12 @@ class MirrorDriver:
             for number, flow in enumerate(self.flows)
         ]
         return take_snapshot(
-            sources, self.guarantee(), self.target.buffer_bytes, self._loop_watch.longest, self._stopping.is_set()
+            sources,
+            self._rows,
+            self.guarantee(),
+            self.target.buffer_bytes,
+            self._loop_watch.longest,
+            self._stopping.is_set(),
         )
 
     def totals(self) -> Totals:

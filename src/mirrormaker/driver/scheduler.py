@@ -166,6 +166,7 @@ class Scheduler:
         loads = {key: owned.load or owned.lag + 1.0 for key, owned in self.owned.items()}
         for key, stream in place(self.owned, self._present_streams(), loads, placed).items():
             self.owned[key].stream = stream
+        self.changes += 1
         self.hand_out()
 
     def hand_out(self) -> None:

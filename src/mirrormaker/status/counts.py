@@ -14,6 +14,7 @@ from mirrormaker.worker.counters import CLASSES
 
 _PACE_OVER = 5.0  # seconds: a pace covers the last 5 to 10
 _LATENCY_OVER = 30.0  # seconds: latencies and lanes cover the last 30 to 60
+_NO_LATENCIES = (0,) * CLASSES
 
 
 class Figures(NamedTuple):
@@ -51,10 +52,11 @@ class Counted:
         self.latency_ms = 0
         self._paces = [(time.monotonic(), 0, 0)] * 2  # (time, records, bytes)
         # (time, forwarded batches, repacked batches, latencies)
-        self._lately = [(time.monotonic(), 0, 0, tuple(self.latency_counts))] * 2
+        self._lately = [(time.monotonic(), 0, 0, _NO_LATENCIES)] * 2
 
     def add(self, records: int, size: int, counters: CounterReport | None) -> None:
         """Add what is new in a stream's report."""
+        self.turn(time.monotonic())
         self.records += records
         self.bytes += size
         if counters is not None:
@@ -67,15 +69,21 @@ class Counted:
                 self.latency_counts[at] += count
 
     def turn(self, now: float) -> None:
-        """Remember the present counts now and then, so that paces can be computed from them."""
-        if now - self._paces[1][0] >= _PACE_OVER:
-            self._paces = [self._paces[1], (now, self.records, self.bytes)]
-        if now - self._lately[1][0] >= _LATENCY_OVER:
+        """Remember the present counts now and then, so that paces can be computed from them.
+
+        Everything that adds or reads counts calls it first, so a partition that is idle and not looked at costs nothing.
+        """
+        if (idle := now - self._paces[1][0]) >= _PACE_OVER:
+            paces = (now, self.records, self.bytes)
+            # After a longer pause, all that was counted is too old to be part of a pace.
+            self._paces = [paces if idle >= 2 * _PACE_OVER else self._paces[1], paces]
+        if (idle := now - self._lately[1][0]) >= _LATENCY_OVER:
             latest = (now, self.batches_forwarded, self.batches_repacked, tuple(self.latency_counts))
-            self._lately = [self._lately[1], latest]
+            self._lately = [latest if idle >= 2 * _LATENCY_OVER else self._lately[1], latest]
 
     def pace(self, now: float) -> tuple[float, float]:
         """Return records and bytes per second."""
+        self.turn(now)
         since, records, size = self._paces[0]
         seconds = max(1.0, now - since)
         return (self.records - records) / seconds, (self.bytes - size) / seconds
@@ -97,6 +105,7 @@ class Counted:
     @property
     def lately(self) -> list[int]:
         """Records of the last minute or so, by class of latency."""
+        self.turn(time.monotonic())
         return [count - before for count, before in zip(self.latency_counts, self._lately[0][3], strict=True)]
 
     @property
@@ -107,6 +116,7 @@ class Counted:
     @property
     def lane(self) -> str:
         """The lanes in use in the last minute or so."""
+        self.turn(time.monotonic())
         _, forwarded, repacked, _ = self._lately[0]
         ways = (
             "batches" if self.batches_forwarded > forwarded else "",
@@ -156,9 +166,3 @@ class Counts:
         if records or counters:
             self.all.add(records, size, counters)
             self.partitions[key].add(records, size, counters)
-
-    def turn(self, now: float) -> None:
-        """Call it about once a second: it keeps the paces up to date."""
-        self.all.turn(now)
-        for counted in self.partitions.values():
-            counted.turn(now)

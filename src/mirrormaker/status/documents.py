@@ -43,8 +43,6 @@ class Status:
     def tick(self) -> None:
         """Take a snapshot; call it once a second."""
         self.snapshot = snapshot = self._take_snapshot()
-        for source in snapshot.sources:
-            source.counts.turn(time.monotonic())
         if self._ticks % EVERY == 0:
             everything = [source.counts.all for source in snapshot.sources]
             records, size = sum(c.records for c in everything), sum(c.bytes for c in everything)

@@ -108,11 +108,25 @@ def test_paces_and_latencies_are_those_of_the_last_moments() -> None:
     assert counted.pace(now + 70) == (0.0, 0.0)
     assert counted.latency is None
     counted.add(100, 1000, quick)
-    assert counted.pace(now + 70)[0] == pytest.approx(100 / 10, rel=0.5)
+    assert 100 / 10 <= counted.pace(now + 70)[0] <= 100 / 5
     assert counted.lane == "records"
     latency = counted.latency
     assert latency is not None
     assert max(latency) <= BOUNDS[2]
+
+
+def test_an_idle_partition_has_no_pace_and_no_latency_though_nobody_has_looked_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, now = Counted(), time.monotonic()
+    counted.add(1000, 10_000, CounterReport(5, 0, ((3, 1000),), 0, 0, 0))
+    assert counted.pace(now + 4)[0] > 0
+    monkeypatch.setattr(time, "monotonic", lambda: now + 100)
+    assert counted.pace(now + 100) == (0.0, 0.0)
+    assert (counted.latency, counted.lane) == (None, "")
+    counted.add(100, 1000, CounterReport(0, 5, ((2, 100),), 0, 0, 0))
+    assert counted.pace(now + 101)[0] == 100.0
+    assert counted.lane == "records"
 
 
 def test_a_streams_cpu_time_never_goes_back_though_its_process_is_another() -> None:
