@@ -93,7 +93,6 @@ class Flow:
         self.was_started = False
         # False if the target cannot tell which records it has (before Kafka 0.11).
         self.is_exact = True
-        self._earlier_totals = (0, 0)  # records and bytes of partitions that went to other processes
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expiration_ms = 86_400_000
@@ -260,11 +259,10 @@ class Flow:
             self._failure.exception()  # asyncio would complain about an exception that nobody has looked at
 
     @property
-    def records_and_bytes(self) -> tuple[int, int]:
-        """Everything that this flow has mirrored, also of partitions that it no longer has."""
-        owned = self.scheduler.owned.values()
-        records, size = self._earlier_totals
-        return records + sum(o.records for o in owned), size + sum(o.bytes for o in owned)
+    def without_start(self) -> set[TopicPartition]:
+        """The partitions that are assigned to this process and have no start position yet."""
+        missing = self.membership.generation.assigned - self.scheduler.owned.keys()
+        return {key for key in missing if key[0] in self.source.topics}
 
     async def _unless_ended(self, work: Coroutine[Any, Any, Any]) -> None:
         """Wait for something, but not for longer than the flow runs."""
@@ -327,6 +325,7 @@ class Flow:
         self.acquisition.pending &= generation.assigned if was_member_all_the_time else set()
         self.goals.joined_at = time.monotonic()
         self.scheduler.counts.rebalances += 1
+        self.scheduler.changes += 1
         self.acquisition.assigned.set()
 
     async def _follow_assignments(self) -> None:
@@ -361,9 +360,7 @@ class Flow:
         with contextlib.suppress(*OUTAGE):
             await self.committer.commit_moved()
         for key in keys & self.scheduler.owned.keys():
-            owned = self.scheduler.remove(key)
-            records, size = self._earlier_totals
-            self._earlier_totals = (records + owned.records, size + owned.bytes)
+            self.scheduler.remove(key)
 
     # -- the end
 

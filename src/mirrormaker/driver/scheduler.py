@@ -92,6 +92,11 @@ class Scheduler:
         return iter(list(self.owned.values()))
 
     @property
+    def streams_at_work(self) -> int:
+        """The number of streams that are connected."""
+        return len(self._connected_streams())
+
+    @property
     def may_answer(self) -> bool:
         """True while the partitions are certainly still assigned to this process."""
         return self._reactions.is_certain()
@@ -248,6 +253,7 @@ class Scheduler:
         self.has_seen_streams = True
         self._absent_since.pop(stream, None)
         self.counts.streams[stream].arrived()
+        self.changes += 1
         if self.counts.streams[stream].starts > 1 and not self._is_stopping:
             self._report(StreamBack(stream))
         self._alarmed.discard(stream)
@@ -258,6 +264,7 @@ class Scheduler:
         """Take back the partitions of a stream that is gone; its requests may still be under way."""
         self._absent_since[stream] = time.monotonic()
         self.counts.streams[stream].left()
+        self.changes += 1
         self._takes.pop(stream, None)
         self._releases.pop(stream, None)
         lost = [owned for owned in self if owned.stream == stream and owned.is_running]
@@ -292,7 +299,7 @@ class Scheduler:
     def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
         key, before = owned.position.key, owned.position
         new = owned.advance(part)
-        self.counts.add(key, *new, part.counters)
+        self.counts.add(key, *new, part.counters, owned.stream)
         if new[1]:
             self._busy[key] = None
         if owned.position != before:

@@ -17,7 +17,6 @@ class FailedFlow:
     was_started = True
 
     def __init__(self) -> None:
-        self.records_and_bytes = 10, 1000
         self.undelivered = SimpleNamespace(count=1)
         self.renumbering = SimpleNamespace(lost=())
 
@@ -40,4 +39,4 @@ def test_of_flows_that_failed_only_the_sums_are_kept() -> None:
     gc.collect()
     assert list(flows) == driver.flows
     earlier = driver._earlier[0]
-    assert (earlier.records, earlier.bytes, earlier.undelivered) == (50, 5000, 5)
+    assert earlier.undelivered == 5

@@ -280,7 +280,7 @@ def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> 
     made_up = MadeUpMirror(3)
     with ServedStatus(made_up) as shown:
         snapshot = made_up.snapshot()
-        away = replace(snapshot.sources[0], trouble="10.1.2.3 is away", is_ready=False)
+        away = replace(snapshot.sources[0], trouble="10.1.2.3 is away")
         shown.status.snapshot = replace(snapshot, sources=(away,))
         shown.status._take_snapshot = lambda: shown.status.snapshot
         answer = get(shown, "/readyz")
