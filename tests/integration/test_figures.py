@@ -72,8 +72,10 @@ def test_a_mirror_that_has_lost_its_streams_is_not_caught_up(
 ) -> None:
     source.create_topic(topic_name, partitions=PARTITIONS)
     new_records(source, topic_name, 0, 50)
-    options = ("--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500")
-    options += ("--status.address", "127.0.0.1:0")
+    options = (
+        "--whitelist", topic_name, "--num.streams", "2", "--progress.interval.ms", "500",
+        "--status.address", "127.0.0.1:0",
+    )  # fmt: skip
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         mirror.wait_for("200 records in total, lag 0, caught up")
         assert get(mirror, "readyz") == (200, "ok\n")

@@ -83,7 +83,7 @@ class ScriptedSource:
             cuts=(cut._replace(sequence=cut.sequence + records, offset=cut.offset + records),),
         )
         counters = CounterReport(1, 0, ((3, records),), 20 * records, 0, 0) if records else None
-        part = PartitionReport(after, 1, state, note, *sums, end, counters=counters)
+        part = PartitionReport(after, 1, state, note, sums[0], sums[1], end, counters=counters)
         assert owned.stream is not None
         self.scheduler.stream_reported(owned.stream, Report(number=1, partitions=(part,)))
         self.records, self.bytes = self.records + records, self.bytes + size

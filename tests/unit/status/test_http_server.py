@@ -289,6 +289,17 @@ def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> 
         assert get(shown, "/api/status").json["not_ready"] == "10.1.2.3 is away"
 
 
+def test_supervisors_are_told_that_no_stream_is_at_work() -> None:
+    made_up = MadeUpMirror(3)
+    with ServedStatus(made_up) as shown:
+        assert get(shown, "/readyz").body == b"ok\n"
+        for figures in made_up.counts.streams.values():
+            figures.left()
+        answer = get(shown, "/readyz")
+        assert (answer.status, answer.body) == (503, b"not ready: no stream is at work\n")
+        assert get(shown, "/api/status").json["standing"] == "no stream is at work"
+
+
 def test_an_address_that_is_taken_is_named(shown: ServedStatus) -> None:
     taken = StatusServer(StatusSettings("127.0.0.1", shown.port, None, 10), shown.status)
     with pytest.raises(MirrorError, match=rf"--status.address 127.0.0.1:{shown.port}: .*choose another"):
