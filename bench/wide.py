@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -34,6 +36,9 @@ _FEW = 8  # partitions of the mirror that a wide one is held against
 _START, _WAKE_UP = 300.0, 120.0  # seconds for a record of every partition, after the start and later
 _SETTLE, _IDLE = 5.0, 20.0  # seconds between the last record and the measurement of an idle mirror, and its length
 _POLL = 0.05  # seconds between two looks at the target's end offsets
+# Goals of ours: seconds until a record of every partition has arrived, memory, and seconds for which the loop stands still. The
+# start may take as long as that of a small mirror and of the Java MirrorMaker together, and the CPU twice as much as the latter.
+_WOKEN_WITHIN, _KB_PER_PARTITION, _BLOCKED_FOR = 2.0, 20.0, 0.1
 _BLOCKED = "mirrormaker_loop_blocked_seconds_max"
 
 # Index files are created in full size; brokers with thousands of partitions would map gigabytes.
@@ -59,6 +64,8 @@ class Wide:
 
     partitions: int
     topics: int
+    # True if the mirror writes a record to the partition of the same number.
+    keeps_partitions: bool = True
     written: int = 0
     source: Cluster = field(default_factory=lambda: _cluster("wide-source"))
     target: Cluster = field(default_factory=lambda: _cluster("wide-target"))
@@ -71,12 +78,15 @@ class Wide:
         return {f"wide-{number}": len(range(number, self.partitions, self.topics)) for number in range(self.topics)}
 
     def __enter__(self) -> Wide:
-        for cluster in (self.source, self.target):
-            cluster.start()
-            for name, count in self.names.items():
-                create_topic(cluster, name, count)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self._start, (self.source, self.target)))
         self.ends = [EndOffsets(self.target, name, count) for name, count in self.names.items()]
         return self
+
+    def _start(self, cluster: Cluster) -> None:
+        cluster.start()
+        for name, count in self.names.items():
+            create_topic(cluster, name, count)
 
     def __exit__(self, *_: object) -> None:
         for ends in self.ends:
@@ -104,9 +114,13 @@ class Wide:
             left = []
             for ends in waiting:
                 found = ends.by_partition()
-                if max(found) == self.written:
+                least, most = min(found), max(found)
+                if not self.keeps_partitions:
+                    # The Java MirrorMaker chooses a partition for each record, so only their number can be compared.
+                    least, most = sum(found) // len(found), math.ceil(sum(found) / len(found))
+                if most == self.written:
                     figures.setdefault("first_s", time.monotonic() - began)
-                if min(found) < self.written:
+                if least < self.written:
                     left.append(ends)
                 else:
                     arrived += len(found)
@@ -126,7 +140,7 @@ def measure(
     tool: str, partitions: int, topics: int, processes: int, kill: bool, progress: Callable[[int], None]
 ) -> tuple[Figures, list[str]]:
     """Return a mirror's figures with so many partitions, and notes on everything unusual."""
-    with Wide(partitions, topics) as wide, contextlib.ExitStack() as stack:
+    with Wide(partitions, topics, keeps_partitions=tool == "ours") as wide, contextlib.ExitStack() as stack:
         wide.write()
         ports = [free_port() for _ in range(processes)]
         mirrors = [stack.enter_context(_running(tool, wide, number, port)) for number, port in enumerate(ports)]
@@ -210,6 +224,7 @@ def main(arguments: Sequence[str]) -> int:
                 more = figures["pss_mb"] - rows[-1][2]["pss_mb"]
                 figures["kb_per_partition"] = more * 1000 / (partitions - _FEW)
             rows.append((tool, partitions, figures, notes))
+            _keep(rows)
     table = Table("", *_COLUMNS.values(), box=box.SIMPLE)
     for tool, partitions, figures, _ in rows:
         shown = (f"{figures[name]:,.3g}" if name in figures else "" for name in _COLUMNS)
@@ -218,13 +233,37 @@ def main(arguments: Sequence[str]) -> int:
     for tool, partitions, _, notes in rows:
         for note in notes:
             console.print(f"{TOOLS[tool].title}, {partitions:,}: {note}", highlight=False)
+    for goal in _goals({(tool, partitions): figures for tool, partitions, figures, _ in rows}, args.partitions):
+        console.print(goal, highlight=False)
+    console.print(f"Wrote {_keep(rows)}", highlight=False)
+    return 0
+
+
+def _keep(rows: Sequence[tuple[str, int, Figures, list[str]]]) -> Path:
+    """Write what was measured so far; return the path of the file."""
     BUILD.mkdir(exist_ok=True)
     file = BUILD / "bench-wide.json"
     file.write_text(
         json.dumps([dict(zip(("tool", "partitions", "figures", "notes"), row, strict=True)) for row in rows])
     )
-    console.print(f"Wrote {file}", highlight=False)
-    return 0
+    return file
+
+
+def _goals(figures: dict[tuple[str, int], Figures], partitions: int) -> Iterator[str]:
+    """Yield how each figure of ours compares with its goal."""
+    few, ours, java = (figures.get(key, {}) for key in (("ours", _FEW), ("ours", partitions), ("mm1", partitions)))
+    start = few["all_s"] + java["all_s"] if "all_s" in few and "all_s" in java else None
+    idle = 2 * java["idle_cpu"] if "idle_cpu" in java else None
+    for name, most in (
+        ("all_s", start),
+        ("idle_cpu", idle),
+        ("again_s", _WOKEN_WITHIN),
+        ("kb_per_partition", _KB_PER_PARTITION),
+        ("blocked_s", _BLOCKED_FOR),
+    ):
+        if name in ours and most is not None:
+            verdict = "met" if ours[name] <= most else "missed"
+            yield f"{_COLUMNS[name]}: {ours[name]:.3g}, at most {most:.3g}: {verdict}"
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:

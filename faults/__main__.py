@@ -23,6 +23,7 @@ from faults import (
     cases_spark,
     cases_state,
     cases_topics,
+    cases_upgrade,
     cases_wire,
     java_comparison,
     report,
@@ -45,6 +46,7 @@ SEPARATE = (
     *cases_separate.CASES,
     *cases_topics.CASES,
     *cases_state.CASES,
+    *cases_upgrade.CASES,
     *cases_wire.CASES,
     *cases_spark.SEPARATE,
 )
@@ -62,7 +64,10 @@ def main() -> int:
     if args.table is not None:
         console = Console(width=None if sys.stdout.isatty() else 160)
         rows = [name for name in args.table.split(",") if name]
-        return 0 if table.run_table(console, rows, args.codes, args.minutes, args.slack) else 1
+        holds = table.run_table(console, rows, args.codes, args.minutes, args.slack)
+        if not args.codes:
+            console.print(f"Wrote {report.write_documentation(ALL)}", highlight=False)
+        return 0 if holds else 1
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()

@@ -75,12 +75,13 @@ def stopped_application(directory: Path, result: Result) -> None:
 
 
 def _stop_application(spark: SparkCluster) -> None:
-    """Press the button on the master's web page."""
+    """Send the form of the application on the master's web page, with all of its fields, as a browser does."""
     page = f"http://127.0.0.1:{spark.page}"
     with urllib.request.urlopen(page, timeout=10) as answer:
-        running = re.findall(r"app/\?appId=(app-[\d-]+)", answer.read().decode())
-    form = urllib.parse.urlencode({"id": running[0], "terminate": "true"}).encode()
-    with urllib.request.urlopen(f"{page}/app/kill/", form, timeout=10):
+        form = re.search(r'(?s)<form action="app/kill/".*?</form>', answer.read().decode())
+    assert form is not None, "the master shows no running application"
+    fields = re.findall(r'name="(\w+)" value="([^"]*)"', form[0])
+    with urllib.request.urlopen(f"{page}/app/kill/", urllib.parse.urlencode(fields).encode(), timeout=10):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Lost or changed state: the group's offsets expire, a broker is upgraded, the target's log is truncated."""
+"""Lost or changed state: the group's offsets expire, a stranger joins the group, the target's log is truncated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_clients import wire_client
 
 from faults.case import Result, SeparateCase
-from faults.several_topics import GROUP, SeveralTopics, admin
+from faults.several_topics import GROUP, SeveralTopics, admin, create_at, find_partition
 from mirrormaker.embedded import Broker, Cluster, metadata
 from mirrormaker.kafka_errors import REBALANCE_IN_PROGRESS
 from mirrormaker.wire.client.groups import GroupCoordinator
@@ -67,7 +67,7 @@ class _Stray(threading.Thread):
 
     def __init__(self, bootstrap: str, subscription: bytes) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._subscription = bootstrap, subscription
+        self._address, self._subscription = bootstrap, subscription
         self._leaving = threading.Event()
 
     def run(self) -> None:
@@ -80,7 +80,7 @@ class _Stray(threading.Thread):
         self.join()
 
     async def _stay(self) -> None:
-        client = wire_client(self._bootstrap, "stray")
+        client = wire_client(self._address, "stray")
         coordinator = GroupCoordinator(client, GROUP)
         await client.refresh()
         member = ""
@@ -119,30 +119,6 @@ class _Stray(threading.Thread):
         )  # fmt: skip
 
 
-def upgraded_source(directory: Path, result: Result) -> None:
-    """Upgrade the source from 2.0.1 to 3.9.2 on the same data: its topics get ids that the ledger does not know."""
-    with (
-        Cluster("2.0.1", name="upgraded-source", settings=_QUIET) as source,
-        Cluster(name="upgraded-target", settings=_QUIET) as target,
-        SeveralTopics(result, directory, source, target) as several,
-    ):
-        several.start()
-        source.restart_as("3.9.2")
-        result.rounds = 1
-        try:
-            took = several.wait_until_flowing(several.calm, _LIMIT)
-            result.notes.append(f"all topics flowed {took:.1f} s after the upgraded broker was up")
-        except AssertionError as error:
-            result.problems.append(f"a mirror that runs: {str(error).splitlines()[0]}")
-        if several.mirror.has_ended or (code := several.mirror.stop()):
-            result.problems.append(f"exit code {several.mirror.wait() if several.mirror.has_ended else code}")
-        try:
-            several.start()
-        except AssertionError as error:
-            result.problems.append(f"a mirror that starts afterwards: {str(error).splitlines()[0]}")
-        several.finish()
-
-
 def truncated_target(directory: Path, result: Result) -> None:
     """Truncate one topic's log on the target, with acks=1: records that were acknowledged are gone."""
     with (
@@ -152,9 +128,9 @@ def truncated_target(directory: Path, result: Result) -> None:
     ):
         first, second, third = target.brokers
         config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-        _create_at(target, _VICTIM, [first.id, second.id], config)
+        create_at(target, _VICTIM, [first.id, second.id], config)
         for topic in several.calm:
-            _create_at(target, topic, [third.id])
+            create_at(target, topic, [third.id])
         several.add([_VICTIM])
         several.start([*several.calm, _VICTIM])
         with several.trouble("the target's log is truncated"):
@@ -173,19 +149,8 @@ def truncated_target(directory: Path, result: Result) -> None:
         result.notes.append(f"{found.lost} of {found.records} records are not on the target, {found.duplicated} twice")
 
 
-def _create_at(cluster: Cluster, topic: str, brokers: list[int], config: dict[str, str] | None = None) -> None:
-    with admin(cluster) as client:
-        client.create_topics({topic: {"assignments": {0: brokers}, "configs": config or {}}})
-    wait_until(f"{topic} has a leader", lambda: _topic(cluster.brokers[-1], topic) is not None, _LIMIT)
-
-
-def _topic(broker: Broker, topic: str) -> metadata.Partition | None:
-    known = metadata.ask(broker.port)
-    return known.topics[topic][0] if known is not None and topic in known.topics else None
-
-
 def _state(broker: Broker) -> metadata.Partition:
-    found = _topic(broker, _VICTIM)
+    found = find_partition(broker, _VICTIM)
     assert found is not None, "the broker does not know the topic"
     return found
 
@@ -197,7 +162,6 @@ def _wait_for_in_sync(cluster: Cluster, broker: Broker, replicas: list[int]) -> 
 CASES = (
     SeparateCase("expired-offsets", "the group's offsets expire while the mirror is stopped", expired_offsets),
     SeparateCase("stray-member", "a member joins the group whose subscription cannot be read", stray_member, limit=2),
-    SeparateCase("upgraded-source", "the source is upgraded from 2.0.1 to 3.9.2 on the same data", upgraded_source),
     SeparateCase(
         "truncated-target", "an unclean leader election truncates one topic of the target (acks=1)", truncated_target, limit=2
     ),

@@ -41,8 +41,8 @@ def name_collision(directory: Path, result: Result) -> None:
     ):
         target.create_topic("a_b")
         several.add(["a.b"])
+        several.start()
         with several.trouble("a topic that cannot be created at the start"):
-            several.start()
             time.sleep(_TROUBLE)
         _repair(several, "a_b", "a.b")
         target.create_topic("c_d")
@@ -93,8 +93,23 @@ def rights(directory: Path, result: Result) -> None:
                 grant(cluster, _ALICE, operation, "topic", _VICTIM)
                 took = several.wait_until_flowing([_VICTIM], _RETRIED)
                 result.notes.append(f"{operation} on the {side}: the topic flowed {took:.1f} s after it was granted")
+        _revoke_reading_back(several)
         _revoke_group(several)
         several.finish(_VICTIM)
+
+
+def _revoke_reading_back(several: SeveralTopics) -> None:
+    """Kill the mirror, whose successor has to read the target's logs, and may not read one of them."""
+    several.mirror.kill()
+    revoke(several.target, _ALICE, "Read", "topic", _VICTIM)
+    printed = len(several.mirror.text)
+    several.start()
+    with several.trouble("Read on a topic of the target"):
+        several.wait_for_line(f"topic {_VICTIM}", printed)
+        time.sleep(_TROUBLE)
+        grant(several.target, _ALICE, "Read", "topic", _VICTIM)
+        took = several.wait_until_flowing([_VICTIM], _RETRIED)
+        several.result.notes.append(f"Read on the target: the topic flowed {took:.1f} s after it was granted")
 
 
 def _revoke_group(several: SeveralTopics) -> None:
@@ -145,7 +160,7 @@ def size_limits(directory: Path, result: Result) -> None:
 
 
 def _write_large(cluster: Cluster, size: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=8 << 20, buffer_memory=32 << 20)
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=8 << 20)
     try:
         producer.send(_VICTIM, bytes(size), b"large", partition=0).get(20)
     finally:
@@ -212,7 +227,7 @@ def _create_again(several: SeveralTopics, writer: _PlainWriter, side: str, under
     if not under_load:
         time.sleep(1.5)  # longer than the interval of commits: the position is committed
     cluster = several.source if side == "source" else several.target
-    before = len(read(several.target, _VICTIM)[0])
+    before = len(_records(several.target))
     delete_topic(cluster, _VICTIM)
     time.sleep(0.5 if under_load else 0.1)
     if cluster is several.source or under_load:
@@ -224,7 +239,7 @@ def _create_again(several: SeveralTopics, writer: _PlainWriter, side: str, under
     time.sleep(2)
     writer.paused = True
     _wait_until_same_end(several)
-    source, target = ([row.value for row in read(cluster, _VICTIM)[0]] for cluster in (several.source, several.target))
+    source, target = _records(several.source), _records(several.target)
     if side == "source":
         assert target[before:][-len(source) :] == source, "the new topic's records are not all on the target, in order"
         assert len(target) <= before + len(source) + 200, f"{len(target)} records on the target, {before} before"
@@ -239,10 +254,15 @@ def _wait_until_same_end(several: SeveralTopics) -> None:
 
     def same() -> bool:
         several.check_mirror()
-        ends = [read(cluster, _VICTIM)[0][-1:] for cluster in (several.source, several.target)]
-        return bool(ends[0]) and [row.value for row in ends[0]] == [row.value for row in ends[1]]
+        source, target = _records(several.source), _records(several.target)
+        return bool(source) and source[-1:] == target[-1:]
 
     wait_until("the last record is on the target", same, _RETRIED)
+
+
+def _records(cluster: Cluster) -> list[bytes | None]:
+    """Return the values of the victim's records; none while the topic is not there."""
+    return [row.value for row in read(cluster, _VICTIM).get(0, ())]
 
 
 CASES = (

@@ -13,7 +13,7 @@ from tests.support.counting import Count
 from faults import BUILD
 from faults.case import Case, Result, SeparateCase
 from faults.clusters import FaultClusters
-from faults.scenario import Scenario
+from faults.scenario import Scenario, keep_logs
 
 Progress = Callable[[Case, str], None]
 
@@ -87,7 +87,7 @@ def _run_case(
     result.problems, result.notes = list(scenario.problems), scenario.notes()
     result.holds = (count.is_exact if case.exact else not count.lost) and not result.problems and count.records > 0
     if not result.holds:
-        result.notes.append(f"the logs are in {scenario.keep_logs(case.name)}")
+        result.notes.append(f"the logs are in {keep_logs(scenario.directory, case.name)}")
     return result
 
 
@@ -100,5 +100,7 @@ def run_separate_case(case: SeparateCase) -> Result:
             case.run(Path(directory), result)
         except Exception as error:
             result.problems.append(str(error))
-    result.seconds, result.holds = time.monotonic() - began, not result.problems
+        result.seconds, result.holds = time.monotonic() - began, not result.problems
+        if not result.holds:
+            result.notes.append(f"the logs are in {keep_logs(Path(directory), case.name)}")
     return result

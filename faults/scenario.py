@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.support.counting import Count, count, count_in_any_partition
 from tests.support.java_mirrors import Job
@@ -25,7 +26,7 @@ from faults.clusters import FaultClusters, revive
 from mirrormaker.embedded import Cluster
 
 # Seconds for mirrors to start and share the partitions. Two of them take 8 on two cores that are otherwise idle.
-_START = 60.0
+_START = 180.0
 
 # Seconds after which a case fails if partitions do not flow again. Much more than any promise, because it is useful to
 # know how late they are.
@@ -203,13 +204,6 @@ class Scenario:
         self.pauses, self._longest = [], {}
         self._kills.clear()
 
-    def keep_logs(self, name: str) -> str:
-        """Copy the logs of the mirrors, and return the path of the copy."""
-        copy = BUILD / name
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.directory, copy)
-        return str(copy.relative_to(ROOT))
-
     def close(self) -> None:
         """Stop everything that still runs, and repair the clusters."""
         self.load.stop_without_waiting()
@@ -223,3 +217,11 @@ class Scenario:
         for cluster in (self.clusters.source, self.target):
             with contextlib.suppress(Exception):
                 revive(cluster, self.topic)
+
+
+def keep_logs(directory: Path, name: str) -> str:
+    """Copy the logs of a case's mirrors, and return the path of the copy."""
+    copy = BUILD / name
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(directory, copy)
+    return str(copy.relative_to(ROOT))

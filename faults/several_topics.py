@@ -16,11 +16,12 @@ from tests.support.topic_flow import TopicLoad, TopicWatch, count_topic
 from tests.support.waiting import NotInTime, wait_until
 
 from faults.case import Result
-from mirrormaker.embedded import Cluster
+from mirrormaker.embedded import Broker, Cluster, metadata
 
 LIMIT = 2.0  # seconds for which a topic that is not in trouble may stand still
 GROUP = "several-topics"
 _START = 60.0  # seconds until a new mirror has mirrored a record of every topic
+_LEADER = 60.0  # seconds until a new topic has a leader
 _CAUGHT_UP = 30.0  # seconds after the load has stopped until every record is on the target
 
 
@@ -38,8 +39,13 @@ class SeveralTopics:
         addresses: tuple[str, str] | None = None,
         consumer: str = "",
         producer: str = "",
+        create: bool = True,
     ) -> None:
-        """`addresses` are those for the mirror, if it does not use the plain listeners."""
+        """`addresses` are those for the mirror, if it does not use the plain listeners.
+
+        Without `create` the case creates the calm topics itself, and adds them.
+        """
+        self._create = create
         self.result, self.source, self.target, self.calm = result, source, target, list(calm)
         options = ("--num.streams", "2", "--whitelist", ".*", *options)
         self.mirror = MirrorProcess(
@@ -52,7 +58,8 @@ class SeveralTopics:
     def __enter__(self) -> SeveralTopics:
         self.load.start()
         self.watch.start()
-        self.add(self.calm)
+        if self._create:
+            self.add(self.calm)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,3 +189,16 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     with admin(cluster) as client:
         client.delete_topics([topic])
         wait_until(f"{topic} deleted", lambda: topic not in client.list_topics(), 20)
+
+
+def create_at(cluster: Cluster, topic: str, brokers: list[int], config: dict[str, str] | None = None) -> None:
+    """Create a topic of one partition on these brokers, and wait until it has a leader."""
+    with admin(cluster) as client:
+        client.create_topics({topic: {"assignments": {0: brokers}, "configs": config or {}}})
+    wait_until(f"{topic} has a leader", lambda: find_partition(cluster.brokers[-1], topic) is not None, _LEADER)
+
+
+def find_partition(broker: Broker, topic: str) -> metadata.Partition | None:
+    """Return the topic's first partition as a broker describes it; None if it does not know the topic."""
+    known = metadata.ask(broker.port)
+    return known.topics[topic][0] if known is not None and topic in known.topics else None

@@ -29,7 +29,8 @@ from mirrormaker.verification.log_reader import LogReader
 from mirrormaker.verification.plan import Window
 from mirrormaker.verification.survey import Survey
 from mirrormaker.wire.client.acls import missing
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.client.log_offsets import LATEST, wait_for_offsets
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
 from mirrormaker.wire.protocol.messages import ListGroupsRequest

@@ -29,6 +29,7 @@
     │   └── Unanswered              a broker keeps not answering for one topic
     ├── DataError                   bytes that are not what they should be
     │   ├── CorruptBatch            not a record batch, or not the one that was written
+    │   │   └── BadChecksum         it does not match its CRC
     │   ├── BadVarint               a variable-length integer without an end
     │   ├── BadCompression          data that does not decompress within its limit
     │   └── NumbersBroken           the target's log contradicts the sequence numbers
@@ -238,6 +239,10 @@ class DataError(MirrorError):
 
 class CorruptBatch(DataError):
     """Bytes that are no record batch, or not the batch that was written."""
+
+
+class BadChecksum(CorruptBatch):
+    """A record batch that does not match its CRC: it was damaged where it is stored, or on its way."""
 
 
 class BadVarint(DataError):

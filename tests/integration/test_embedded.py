@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from mirrormaker.embedded import Broker, Cluster, EmbeddedError, KafkaTools, java, metadata, reaper
+from mirrormaker.embedded.upgrade import upgrade
 from tests.support.waiting import wait_until
 
 # Starts a cluster and a tool, prints their process ids, and runs on together with a fork until stdin ends.
@@ -52,6 +53,14 @@ def consume(cluster: Cluster, topic: str, count: int) -> list[bytes]:
 def leaders(broker: Broker, topic: str) -> list[int]:
     answer = metadata.ask(broker.port)
     return [] if answer is None else [partition.leader for _, partition in sorted(answer.topics[topic].items())]
+
+
+def cluster_id(cluster: Cluster) -> str:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        return str(admin.describe_cluster()["cluster_id"])
+    finally:
+        admin.close()
 
 
 def start_owner(version: str, directory: str = "") -> tuple[subprocess.Popen[str], list[int], str]:
@@ -139,6 +148,20 @@ def test_zookeeper_cluster_with_the_java_mirrormaker(topic_name: str) -> None:
         assert consume(cluster, topic_name, 1) == [b"old"]
         helped = cluster.tools.run("kafka.tools.MirrorMaker", "--help")
         assert "--whitelist" in helped.stderr, helped
+
+
+@pytest.mark.timeout(400)
+def test_an_upgraded_cluster_keeps_its_id_ports_and_records_and_moves_to_kraft(topic_name: str) -> None:
+    with Cluster("2.0.1", name="upgraded") as cluster:
+        cluster.create_topic(topic_name)
+        address, identity, written = cluster.bootstrap, cluster_id(cluster), []
+        for version in ("3.9.2", "4.3.1"):
+            for step in upgrade(cluster, version):
+                produce(cluster, topic_name, [step.encode()])
+                written.append(step.encode())
+            assert {broker.version for broker in cluster.brokers} == {cluster.version} == {version}
+        assert consume(cluster, topic_name, len(written)) == written
+        assert (cluster.bootstrap, cluster_id(cluster), cluster.zookeeper) == (address, identity, None)
 
 
 def test_nothing_is_left_of_an_owner_killed_with_sigkill() -> None:

@@ -110,7 +110,7 @@ def test_a_mirror_whose_streams_never_start_says_what_is_missing(
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         mirror.wait_until(lag_is(mirror, 400, 0), 60)
         assert overview(mirror)["standing"] == "no stream is at work"
-        mirror.wait_for("the Spark job ended")
+        mirror.wait_for("waiting for Spark to start the streams (5 s)")
         code = mirror.stop(timeout=40)
     assert "mirrored 0 records, 0.0 MB in " in mirror.text
     assert "; lag 400, missing in 4 partitions\n" in mirror.text

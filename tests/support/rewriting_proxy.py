@@ -14,7 +14,7 @@ import threading
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tests.support.refusals import Exchange, Refusal, Script
 
@@ -31,8 +31,9 @@ class RewritingProxy:
         """`routes` maps each port to listen on to the port of a broker."""
         self.routes = dict(routes)
         self.script = Script()
-        # Changes every answer, if there is one.
+        # Changes every answer of these brokers (by port; None: of all), if there is one.
         self.damage: Damage | None = None
+        self.damaged: Collection[int] | None = None
         self.mistakes: list[str] = []  # requests or answers that the proxy could not handle
         self._links: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -117,11 +118,13 @@ class _Link:
 
     def __init__(self, proxy: RewritingProxy, client: Reader, to_client: Writer) -> None:
         self._proxy, self._client, self._to_client = proxy, client, to_client
+        self._port = 0  # of the broker
         # Requests in their order, which is also the order of their answers.
         self._unanswered: deque[Exchange] = deque()
 
     async def run(self, port: int) -> None:
         """Forward both ways until one side ends."""
+        self._port = port
         broker, to_broker = await asyncio.open_connection("127.0.0.1", port, limit=_LARGEST)
         tasks = [asyncio.create_task(self._requests(to_broker)), asyncio.create_task(self._answers(broker))]
         try:
@@ -159,8 +162,10 @@ class _Link:
 
     def _send(self, answer: bytes) -> None:
         frame = struct.pack(">i", len(answer)) + answer
-        damage = self._proxy.damage
-        self._to_client.write(frame if damage is None else damage(frame))
+        damage, damaged = self._proxy.damage, self._proxy.damaged
+        if damage is not None and (damaged is None or self._port in damaged):
+            frame = damage(frame)
+        self._to_client.write(frame)
 
 
 async def _read(reader: Reader) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import uuid
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import AsyncIterator, Mapping
@@ -94,21 +95,27 @@ def body_of(request: bytes, key: int, version: int) -> bytes:
     return request[_HEADER.size + 2 + max(0, size) + is_flexible(key, version) :]
 
 
-def metadata(brokers: Mapping[int, int], topics: Mapping[str, int | list[int]]) -> MetadataResponse:
+def metadata(
+    brokers: Mapping[int, int],
+    topics: Mapping[str, int | list[int]],
+    *,
+    topic_id: int | None = None,
+    cluster: str = "a-cluster",
+) -> MetadataResponse:
     """Return the metadata of brokers (ports by node id) and topics (a number of partitions, or the numbers that they have)."""
     row, topic = MetadataResponse.MetadataResponseBroker, MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition
     leader = min(brokers, default=-1)
     return MetadataResponse(
         throttle_time_ms=0,
-        cluster_id="a-cluster",
+        cluster_id=cluster,
         controller_id=leader,
         brokers=[row(node_id=node, host="127.0.0.1", port=port, rack=None) for node, port in brokers.items()],
         topics=[
             topic(
                 error_code=0,
                 name=name,
-                topic_id=None,
+                topic_id=None if topic_id is None else uuid.UUID(int=topic_id),
                 is_internal=False,
                 partitions=[
                     partition(

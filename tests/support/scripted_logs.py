@@ -12,7 +12,8 @@ from kafka.protocol.producer import InitProducerIdResponse
 
 from mirrormaker.errors import ConnectionLost
 from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.fetch import FetchedPartition
@@ -78,6 +79,10 @@ class ScriptedLogs(Cluster):
                 for wanted in request.topics
             ]
         )
+
+    async def ask_times(self, request: Any, times: int) -> list[Any]:
+        """Answer as often as asked."""
+        return [await self.ask(request) for _ in range(times)]
 
     def _offset(self, key: TopicPartition, when: int, replica: int) -> int:
         log = self.logs[key]

@@ -14,7 +14,8 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsResponse
 
 from mirrormaker.errors import UnsupportedRequest
 from mirrormaker.model.position import Identity
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.fetch import FetchedPartition

@@ -11,7 +11,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 
 from mirrormaker.model.position import Cut
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.transport.connection import Part
 from mirrormaker.worker.cursor import Cursor

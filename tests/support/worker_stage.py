@@ -12,7 +12,8 @@ import pytest
 from mirrormaker.errors import UnsupportedRequest
 from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.transport.connection import Answered, Part
@@ -184,10 +185,10 @@ class LogStage(Stage):
     def target_log(self, log: ScriptedLog) -> None:
         self.scripted.logs["t", 0] = log
 
-    def deliver(self) -> Batch:
-        """Append the oldest batch under way, and acknowledge it."""
+    def deliver(self, *, damage: int = 0) -> Batch:
+        """Append the oldest batch under way, and acknowledge it. The bits of `damage` are wrong in the answer's offset."""
         base_offset = self.target_log.add(self.wires[1].waiting[0][0].data)
-        return self.wires[1].answer(base_offset=base_offset)
+        return self.wires[1].answer(base_offset=base_offset ^ damage)
 
 
 def at_once(work: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 
@@ -38,6 +39,11 @@ def _mirror(run_options: options.RunOptions) -> int:
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
     # Importing Spark takes two seconds; errors in the settings are reported before that.
     from mirrormaker.driver.process import MirrorDriver
+
+    # What is loaded by now need not be looked at again. With thousands of partitions the usual thresholds make the event loop
+    # stand still for a tenth of a second; next to nothing here forms cycles.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
     async def mirror() -> int:
         return await MirrorDriver(run_options, sources, target).run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from mirrormaker.control.control_messages import (
@@ -28,15 +29,16 @@ from mirrormaker.errors import BadMessage
 from mirrormaker.model.position import Cut, Position
 from mirrormaker.wire.protocol.codec import TopicPartition
 
-# A message ends with the row that brings it to so many bytes; reading it takes 2 ms or so.
-PIECE = 256 << 10
+# A message ends with the row that brings it to so many bytes. The driver takes in such a piece of a report in 20 ms or so.
+PIECE = 64 << 10
 # The limit of one message: a row has one partition, and the ledger bounds its position to a fraction of this.
 MAX_MESSAGE = 4 << 20
 # The longest note or reason, in characters: an error of a message handler may quote a whole record.
 _MAX_TEXT = 2000
 
+_ID_BYTES = 16  # of a topic's id
 # A partition's row in a report, without its counters: see `StreamEnd._row`.
-_ROW_TYPES = [int, int, int, list, str, str, int, int, int]
+_ROW_TYPES = [int, int, int, list, list, str, str, int, int, int]
 
 T = TypeVar("T")
 
@@ -78,11 +80,15 @@ class DriverEnd:
         raise BadMessage("a report without the figures of its process")
 
     def _partition(self, row: Any, *, clean: bool) -> PartitionReport:
-        tenancy, offset, leader_epoch, cuts, state, note, records, size, high_watermark, counters = row
+        tenancy, offset, leader_epoch, cuts, ids, state, note, records, size, high_watermark, counters = row
         if list(map(type, row[:-1])) != _ROW_TYPES:
             raise BadMessage("a partition's row in a report cannot be read")
         moved = [Cut.from_json(cut) for cut in cuts]
-        position = self._positions[tenancy] = self._positions[tenancy].advanced(offset, leader_epoch, moved)
+        position = self._positions[tenancy].advanced(offset, leader_epoch, moved)
+        if ids:
+            source_id, target_id = _topic_ids(ids)
+            position = replace(position, topic_id=source_id, target_topic_id=target_id)
+        self._positions[tenancy] = position
         counted = None if counters is None else _counters(counters)
         return PartitionReport(position, tenancy, state, note, records, size, high_watermark, clean, counted)
 
@@ -122,14 +128,27 @@ class StreamEnd:
             yield "never_taken", key
 
     def _row(self, part: PartitionReport) -> list[Any]:
-        position = part.position
-        moved = position.cuts_since(self._positions[part.tenancy])
+        position, before = part.position, self._positions[part.tenancy]
+        moved = position.cuts_since(before)
+        ids = [position.topic_id, position.target_topic_id]
+        if ids == [before.topic_id, before.target_topic_id]:
+            ids = []  # as always, but for the time when a cluster from before Kafka 2.8 is upgraded
         self._positions[part.tenancy] = position
         counters = part.counters
         return [
-            part.tenancy, position.offset, position.leader_epoch, [cut.to_json() for cut in moved], part.state, _clip(part.note),
-            part.records, part.bytes, part.high_watermark, None if counters is None else list(counters.__dict__.values()),
+            part.tenancy, position.offset, position.leader_epoch, [cut.to_json() for cut in moved], ids, part.state,
+            _clip(part.note), part.records, part.bytes, part.high_watermark,
+            None if counters is None else list(counters.__dict__.values()),
         ]  # fmt: skip
+
+
+def _topic_ids(row: Any) -> tuple[str, str]:
+    """Return the ids of a partition's topics on source and target."""
+    match row:
+        case [str(source_id), str(target_id)]:
+            if {len(bytes.fromhex(source_id)), len(bytes.fromhex(target_id))} <= {0, _ID_BYTES}:
+                return source_id, target_id
+    raise BadMessage("the topic ids of a partition cannot be read")
 
 
 # -- pieces

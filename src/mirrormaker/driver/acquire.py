@@ -174,13 +174,16 @@ class Acquisition:
     def _without_leader(self, keys: set[TopicPartition], entries: Entries) -> Refused:
         """Return partitions whose leaders would have to be asked for offsets, and that have none."""
         source, target = self._parts.source, self._parts.target
+        are_led = {
+            topic: all(target.leader(topic, p) for p in target.topics[topic].partitions)
+            for topic in {topic for topic, _ in keys}
+        }
         refused: Refused = {}
         for topic, partition in keys:
             entry = entries.get((topic, partition))
             if isinstance(entry, Position) and entry.target_cluster == target.id:
                 continue  # the ledger says where it starts
-            on_target = target.topics[topic].partitions
-            if not (source.leader(topic, partition) and all(target.leader(topic, p) for p in on_target)):
+            if not (are_led[topic] and source.leader(topic, partition)):
                 text = f"{topic}-{partition} has no leader, so its start is unknown"
                 refused[topic, partition] = ConnectionError(text)
         return refused
@@ -281,7 +284,7 @@ class Acquisition:
         """Add partitions on the target where the source grew while no mirror ran and both had equally many before."""
         routing = self._parts.routing
         known = {topic for topic, _ in self.pending if routing.is_known(topic)}
-        smaller = {topic for topic in known if routing.counts(topic)[0] > routing.counts(topic)[1]}
+        smaller = {topic for topic in known if routing.is_smaller_on_target(topic)}
         positions = [entry for key, entry in entries.items() if key[0] in smaller and isinstance(entry, Position)]
         grow = {position.topic for position in positions if routing.had_equal_counts(position)}
         if grow:

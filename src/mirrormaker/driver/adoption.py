@@ -113,7 +113,9 @@ class Adoption:
         others = sum(conclusion is None for conclusion in conclusions.values())
         if others and first_start:
             self._report(NewGroupOnFullTarget(self.settings.group_id, others))
-        settled = [replace(p, offset=adopted.get(p.key, p.offset)) for p in positions if p.key not in failed]
+        settled = [
+            replace(p, offset=adopted[p.key]) if p.key in adopted else p for p in positions if p.key not in failed
+        ]
         return settled, failed
 
     # -- looking at one partition

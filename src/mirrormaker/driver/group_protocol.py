@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
@@ -36,7 +37,7 @@ class Generation:
     two_rounds: bool = False
     leader: str = ""
 
-    @property
+    @cached_property
     def to_release(self) -> frozenset[TopicPartition]:
         """The partitions that this member has to let go of before it joins again."""
         return self.claimed - self.assigned if self.two_rounds else frozenset()

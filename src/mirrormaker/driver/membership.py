@@ -346,6 +346,10 @@ class Membership:
         """
         if code not in _ABOUT_MEMBER:
             self._check_group(code, what)
+        elif code == FENCED_INSTANCE_ID and generation is None and self._member_id != self.generation.member_id:
+            # A coordinator that restarts between join and sync comes back with the member that we were.
+            self._member_id = ""
+            raise NotMember
         elif code == FENCED_INSTANCE_ID and (generation is None or generation.member_id == self._member_id):
             self._confirmed_at = _NEVER
             raise FencedError(

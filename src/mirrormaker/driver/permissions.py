@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mirrormaker.wire.client.acls import denied, missing
-from mirrormaker.wire.client.cluster import Cluster, Topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Topic
 
 _ON_SOURCE = ("Read",)
 _ON_TARGET = ("Write", "Read")  # the target is read to find out which records are there

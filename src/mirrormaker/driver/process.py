@@ -196,6 +196,7 @@ class MirrorDriver:
     async def _run_flow(self, flow: Flow) -> MirrorError | None:
         """Run a flow to its end; return its failure, or raise it if it ends the process."""
         failure: MirrorError
+        back = asyncio.create_task(self._report_back(flow))
         try:
             await flow.run()
             return None
@@ -208,8 +209,11 @@ class MirrorDriver:
         ) as error:  # a bug of ours is the trouble of one source: it is said, and the source is tried again
             traceback.print_exc()
             failure = ClusterError(f"{name_of(flow)}: unexpected {type(error).__name__}: {error}")
+        finally:
+            back.cancel()
         # A source that has worked once may work again; with a single source, a failure at the start ends the process.
-        may_recover = isinstance(failure, ClusterError) and flow.ready.is_set()
+        has_worked = flow.ready.is_set() or flow.number in self._earlier
+        may_recover = isinstance(failure, ClusterError) and has_worked
         if failure.scope is Scope.PROCESS or (not may_recover and len(self.sources) == 1):
             raise failure
         return failure
@@ -222,9 +226,13 @@ class MirrorDriver:
             await self.flows[number].connect()
         except ClusterError as error:
             return error
-        if self._troubles.pop(number, None):
-            self.display.report(SourceBack(name_of(self.flows[number])))
         return None
+
+    async def _report_back(self, flow: Flow) -> None:
+        """Report that a source is mirrored again, once it is: its clusters may answer before that."""
+        await flow.ready.wait()
+        if self._troubles.pop(flow.number, None):
+            self.display.report(SourceBack(name_of(flow)))
 
     # -- for people
 

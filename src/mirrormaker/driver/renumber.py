@@ -82,23 +82,31 @@ class Renumbering:
 
         A change counts at its second sight: a broker may show for a moment what was true before.
         """
-        routing = self._routing
-        before, self._counts = self._counts, {}
+        before, by_key = self._counts, self._look_at_topics()
         for owned in self._scheduler:
-            topic = owned.position.topic
-            if not routing.is_known(topic) or owned.stop_reason or owned.is_renumbering:
+            position = owned.position
+            topic = position.topic
+            if topic not in by_key or before.get(topic) != self._counts[topic]:
                 continue
-            # PartitionError: there is no place for its neighbours; this one stays where it is.
-            with contextlib.suppress(PartitionError):
-                by_key, position = routing.by_key(topic), owned.position
-                on_source, on_target = self._counts[topic] = routing.counts(topic)
-                if before.get(topic) != (on_source, on_target):
-                    continue
-                if by_key != position.by_key or (by_key and on_target != position.target_partitions):
-                    reason = f"{topic} has {on_source} partitions on the source and {on_target} on the target now"
-                    need = NeedsIdentity(RestartAt.SAME_PLACE, reason)
-                    self._scheduler.apply(owned, life.RenumberWanted(need, owned.is_even))
+            on_source, on_target = self._counts[topic]
+            moves = by_key[topic] != position.by_key or (by_key[topic] and on_target != position.target_partitions)
+            if moves and not (owned.stop_reason or owned.is_renumbering):
+                reason = f"{topic} has {on_source} partitions on the source and {on_target} on the target now"
+                need = NeedsIdentity(RestartAt.SAME_PLACE, reason)
+                self._scheduler.apply(owned, life.RenumberWanted(need, owned.is_even))
         self._scheduler.flush()
+
+    def _look_at_topics(self) -> dict[str, bool]:
+        """Remember the numbers of partitions; return whether the records of each topic go by key."""
+        routing, by_key = self._routing, {}
+        self._counts = {}
+        for topic in {topic for topic, _ in self._scheduler.owned}:
+            # PartitionError: there is no place for some of its partitions; the others stay where they are.
+            with contextlib.suppress(PartitionError):
+                if routing.is_known(topic):
+                    by_key[topic] = routing.by_key(topic)
+                    self._counts[topic] = routing.counts(topic)
+        return by_key
 
     def _refuse(self, owned: OwnedPartition, reason: str, *, final: bool = False) -> None:
         """Stop the partition; it is tried again later."""

@@ -30,6 +30,10 @@ class Routing:
         """Return True if both clusters have the topic."""
         return topic in self.source.topics and topic in self.target.topics
 
+    def is_smaller_on_target(self, topic: str) -> bool:
+        """Return True if both clusters have the topic, and the target has fewer partitions of it."""
+        return self.is_known(topic) and self.counts(topic)[0] > self.counts(topic)[1]
+
     def by_key(self, topic: str) -> bool:
         """Return True if the topic's records go where their keys say; False if to the partition of the same number."""
         on_source, on_target = self.counts(topic)

@@ -41,12 +41,18 @@ async def end_of_leader_epoch(source: Cluster, position: Position) -> int | None
     """Return the offset up to which the source's log is what was mirrored; None where brokers cannot tell (before 2.0)."""
     if position.leader_epoch < 0:
         return None
+    end = await _end_of_epoch(source, position, position.leader_epoch)
+    return end if end is not None and end >= 0 else None
+
+
+async def _end_of_epoch(source: Cluster, position: Position, epoch: int) -> int | None:
+    """Return where an epoch ends in the source's log; -1 if it is higher than the leader's; None if brokers do not tell."""
     leader = source.leader(*position.key)
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     row = topic.OffsetForLeaderPartition(
         partition=position.partition,
         current_leader_epoch=leader.leader_epoch if leader else -1,
-        leader_epoch=position.leader_epoch,
+        leader_epoch=epoch,
     )
     request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic(topic=position.topic, partitions=[row])])
     try:
@@ -57,7 +63,22 @@ async def end_of_leader_epoch(source: Cluster, position: Position) -> int | None
     if found.error_code in (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED):
         return None  # brokers up to 2.0 answer only each other
     raise_for(found.error_code)
-    return int(found.end_offset) if found.end_offset >= 0 else None
+    return int(found.end_offset)
+
+
+async def was_created_again(source: Cluster, position: Position) -> bool:
+    """Return True if a shorter log must be another topic of the same name, where brokers have no topic ids.
+
+    A log is only cut back by a new leader, whose epoch is higher; a new topic counts its leader epochs from 0 again.
+    Before Kafka 2.1 the metadata has no leader epochs. There a leader is asked for the next epoch: it does not know one
+    that is higher than its own.
+    """
+    leader = source.leader(*position.key)
+    if leader is None or position.leader_epoch < 0:
+        return False
+    if leader.leader_epoch >= 0:
+        return leader.leader_epoch <= position.leader_epoch
+    return await _end_of_epoch(source, position, position.leader_epoch + 1) == -1
 
 
 async def has_a_record_for_each_offset(source: Cluster, key: TopicPartition) -> bool:

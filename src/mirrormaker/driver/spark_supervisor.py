@@ -63,4 +63,5 @@ class SparkSupervisor:
             self._jvm = run_in_thread(self._engine.start_jvm)
         jvm = await asyncio.shield(self._jvm)
         if self._matcher is None:
-            self._matcher = java_matcher(jvm, self._filter.pattern)
+            # PySpark loads pandas before the first call to the JVM.
+            self._matcher = await run_in_thread(lambda: java_matcher(jvm, self._filter.pattern))

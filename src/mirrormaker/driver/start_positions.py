@@ -7,15 +7,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mirrormaker.driver.adoption import Adoption
+from mirrormaker.driver.identities import allocate_identities
 from mirrormaker.driver.routing import Routing
-from mirrormaker.driver.source_loss import end_of_leader_epoch, lost_before, records_ahead, truncated_after
+from mirrormaker.driver.source_loss import (
+    end_of_leader_epoch,
+    lost_before,
+    records_ahead,
+    truncated_after,
+    was_created_again,
+)
 from mirrormaker.errors import (
     OUTAGE,
     BrokerError,
     ClusterError,
     DataError,
     LedgerError,
-    MirrorError,
     PartitionError,
     Unanswered,
     describe,
@@ -32,11 +38,9 @@ from mirrormaker.events.partition_events import (
     SentAgain,
     StartNote,
 )
-from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.numbers import Channel
-from mirrormaker.model.position import UNNUMBERED, Cut, Identity, Position
+from mirrormaker.model.position import Cut, Position
 from mirrormaker.settings.clients import SourceSettings
-from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets, wait_for_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -45,7 +49,6 @@ from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
 
 _RETRIES = 50  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
-_AT_ONCE = 50  # identities requested side by side
 _IN_ONE_TURN = 200  # partitions that are looked at before the rest of the event loop has its turn
 
 
@@ -120,6 +123,10 @@ class StartPositions:
             self._require_new_target_accepted(entry)
             self._report(NewTarget(*key, entry.offset))
             return entry.offset
+        for cluster, known_id in ((self.source, entry.topic_id), (self.target, entry.target_topic_id)):
+            if known_id and topic_id(cluster, entry.topic) not in ("", known_id):
+                # One answer is not believed: nothing in it has a checksum.
+                await cluster.refresh([entry.topic])
         source_id, target_id = topic_id(self.source, entry.topic), topic_id(self.target, entry.topic)
         if entry.topic_id and source_id and entry.topic_id != source_id:
             self._report(RecreatedOnSource(*key))
@@ -193,8 +200,9 @@ class StartPositions:
             if errors:
                 failed[key] = _unanswered(self.target, key, errors[0])
         wanted = [key for key in places if key not in failed]
-        identities, refused = await self._allocate_identities(wanted)
+        identities, refused = await allocate_identities(self.target, wanted)
         failed |= refused
+        await asyncio.sleep(0)
         positions = [
             Position(
                 topic=key[0],
@@ -213,35 +221,6 @@ class StartPositions:
             for key, identity in identities.items()
         ]
         return positions, failed
-
-    async def _allocate_identities(
-        self, keys: list[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Identity], dict[TopicPartition, Exception]]:
-        """Return a new identity for each partition; the errors if the target gives none."""
-        if not keys or not await self.target.knows(InitProducerIdRequest):
-            return dict.fromkeys(keys, UNNUMBERED), {}
-        slots = asyncio.Semaphore(_AT_ONCE)
-
-        async def allocate(key: TopicPartition, more: int = 0) -> Identity:
-            async with slots:
-                return await allocate_identity(self.target, f"{key[0]}-{key[1]}{f' and {more} more' if more else ''}")
-
-        try:
-            first = await allocate(keys[0], len(keys) - 1)
-        except (MirrorError, OSError) as error:
-            # The target would refuse the others too, each after its own retries.
-            return {}, dict.fromkeys(keys, error)
-        others = await asyncio.gather(*(allocate(key) for key in keys[1:]), return_exceptions=True)
-        identities: dict[TopicPartition, Identity] = {}
-        failed: dict[TopicPartition, Exception] = {}
-        for key, result in zip(keys, [first, *others], strict=True):
-            if isinstance(result, Identity):
-                identities[key] = result
-            elif isinstance(result, MirrorError | OSError):
-                failed[key] = result
-            else:
-                raise result
-        return identities, failed
 
     async def _offsets_by_settings(
         self, keys: list[TopicPartition], first_start: bool
@@ -333,7 +312,7 @@ class StartPositions:
             return position.offset, 0, None
         end = (await wait_for_offsets(self.source, [key], LATEST))[key]
         reached = position.offset + records_ahead(position)
-        if end < reached and self._was_created_again(position):
+        if end < reached and await was_created_again(self.source, position):
             self._report(RecreatedOnSource(*key))
             return start, 0, None
         agreed = await end_of_leader_epoch(self.source, position)
@@ -352,14 +331,6 @@ class StartPositions:
         offset = start if reset == "earliest" else end
         return offset, 0, await lost_before(self.source, position, offset)
 
-    def _was_created_again(self, position: Position) -> bool:
-        """Return True if a shorter log must be another topic of the same name, where brokers have no topic ids.
-
-        A log is only cut back by a new leader, whose epoch is higher; a new topic counts its leader epochs from 0 again.
-        """
-        leader = self.source.leader(*position.key)
-        return leader is not None and 0 <= leader.leader_epoch <= position.leader_epoch
-
 
 def _unanswered(cluster: Cluster, key: TopicPartition, error: Exception) -> Exception:
     """Return the error of a partition whose offsets cannot be found: one that lasts, or one that is worth waiting for."""
@@ -371,26 +342,3 @@ def _unanswered(cluster: Cluster, key: TopicPartition, error: Exception) -> Exce
 def _keep_ahead(new: Cut, old: Cut) -> Cut:
     """Keep the count of records ahead, and the offset after the last of them: a resume compares it with the source's."""
     return new._replace(ahead=old.ahead, offset=old.offset) if old.ahead else new
-
-
-async def allocate_identity(target: Cluster, name: str) -> Identity:
-    """Allocate a producer id that nobody else uses. `name` tells users which partitions wait for it."""
-    last = 0
-    for _ in range(_RETRIES):
-        try:
-            answer = await target.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
-        except OSError:
-            await asyncio.sleep(0.2)
-            continue
-        # A broker takes the producer id -1 with sequence numbers, and checks none of them.
-        if answer.error_code == 0 and answer.producer_id >= 0 and answer.producer_epoch >= 0:
-            return Identity(answer.producer_id, answer.producer_epoch)
-        last = answer.error_code or UNKNOWN_SERVER_ERROR
-        if last == CLUSTER_AUTHORIZATION_FAILED:
-            raise ClusterError(f"{name}: {denied(target.endpoint, 'IdempotentWrite', 'cluster')}")
-        if not BrokerError(last).retriable:
-            break
-        await asyncio.sleep(0.2)
-    error = BrokerError(last or UNKNOWN_SERVER_ERROR)
-    text = f"{name}: {target.endpoint} gives no producer id: {error}"
-    raise Unanswered(text) if error.retriable or not last else ClusterError(text)

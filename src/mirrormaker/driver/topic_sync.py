@@ -15,7 +15,9 @@ from mirrormaker.errors import OUTAGE, BrokerError, ClusterError
 from mirrormaker.events import event
 from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicsFailed, TopicTakenUp
 from mirrormaker.model.topic_filter import Filter, Matcher
-from mirrormaker.wire.client.cluster import Cluster, Topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Topic
+from mirrormaker.wire.transport.threads import run_in_thread
 
 _SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most
 
@@ -55,12 +57,20 @@ class TopicSync:
         await self._source.refresh()
         await self._target.refresh()
         known = self._source.topics.values()
+        # Java's matcher asks the JVM for each name that it has not seen yet.
+        names = [*self._source.topics, *self._source.refused]
+        await run_in_thread(lambda: [matcher(name) for name in names])
         chosen = self._filter.chosen(known, matcher)
         self.left_out = self._filter.left_out(known, matcher)
         refused = await self._permissions.find_missing(chosen, self._filter.names)
         troubles = self._find_not_described(matcher)
         troubles |= {name: TopicTrouble(reason) for name, reason in refused.items()}
-        positions = [owned.position for owned in self._scheduler if not owned.stop_reason]
+        smaller = {topic.name for topic in chosen if self._routing.is_smaller_on_target(topic.name)}
+        positions = [
+            owned.position
+            for owned in self._scheduler
+            if smaller and owned.position.topic in smaller and not owned.stop_reason
+        ]
         grow = {position.topic for position in positions if self._routing.had_equal_counts(position)}
         troubles |= await self._topics.ensure([topic for topic in chosen if topic.name not in troubles], grow)
         self._take_note(troubles, any(topic.name not in troubles for topic in chosen))

@@ -28,7 +28,8 @@ from mirrormaker.kafka_errors import (
     TOPIC_AUTHORIZATION_FAILED,
 )
 from mirrormaker.wire.client.acls import denied
-from mirrormaker.wire.client.cluster import Cluster, Topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Topic
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
 from mirrormaker.wire.protocol.messages import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mirrormaker.embedded import metadata
-from mirrormaker.embedded.releases import Version
-from mirrormaker.embedded.server_process import Server
+from mirrormaker.embedded import layout, metadata
+from mirrormaker.embedded.kafka_server import KAFKA, KafkaServer
+from mirrormaker.embedded.releases import parse
 
 # Seconds for a broker to answer. It takes four on idle cores; a killed broker first waits for its old session.
 _START = 60.0
@@ -19,14 +19,15 @@ _STARTED = " started (kafka.server.KafkaServer"
 _OLD_SESSION = ("NodeExists", "already registered")
 
 
-class Broker(Server):
+class Broker(KafkaServer):
     """A Kafka broker on 127.0.0.1."""
 
-    def __init__(self, version: Version, number: int, port: int, command: Sequence[str], directory: Path) -> None:
-        super().__init__(f"broker {number}", command, directory)
+    def __init__(
+        self, number: int, port: int, directory: Path, version: str, settings: layout.Settings, jvm: Sequence[str]
+    ) -> None:
+        super().__init__(f"broker {number}", KAFKA, directory, version, settings, jvm)
         self.id = number
         self.port = port
-        self._version = version
 
     def start(self) -> None:
         """Start the broker (again) and wait until it is part of the cluster."""
@@ -42,7 +43,7 @@ class Broker(Server):
         answer = metadata.ask(self.port)
         if answer is None:
             return False
-        if self._version < (0, 9) and not answer.topics:
+        if parse(self.version) < (0, 9) and not answer.topics:
             return _STARTED in self.logged()
         return brokers <= answer.brokers
 

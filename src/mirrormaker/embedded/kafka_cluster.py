@@ -11,15 +11,14 @@ from pathlib import Path
 from mirrormaker.embedded import child_processes, layout, metadata
 from mirrormaker.embedded.broker import Broker
 from mirrormaker.embedded.java_runtime import QUICK
-from mirrormaker.embedded.kafka_tools import KafkaTools, command
+from mirrormaker.embedded.kafka_server import KAFKA, ZOOKEEPER, KafkaServer
+from mirrormaker.embedded.kafka_tools import KafkaTools
 from mirrormaker.embedded.ports import free_port
 from mirrormaker.embedded.releases import parse, uses_zookeeper
-from mirrormaker.embedded.server_process import Server
 from mirrormaker.errors import EmbeddedError
 
 NEWEST = "4.3.1"
 
-_ZOOKEEPER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LEADERS = 30.0  # seconds for every partition of a new topic to have a leader; a fraction of one is usual
 
 
@@ -57,6 +56,7 @@ class Cluster:
         self.brokers: list[Broker] = []
         self.proxy_routes: dict[int, int] = {}  # the advertised port -> the port of the broker's second listener
         self.zookeeper: str | None = None
+        self.support: list[KafkaServer] = []  # the controller or ZooKeeper
         self._count, self._proxied, self._chroot = brokers, proxied, chroot
         self._listeners = dict(listeners or {})
         self._listener_ports: dict[str, list[int]] = {}  # the name of a listener -> its port on each broker
@@ -64,7 +64,6 @@ class Cluster:
         self._own_directory = Path(directory) if directory is not None else None
         self._directory: Path | None = None
         self._jvm = [f"-Xmx{heap}", *(QUICK if quick else ()), *java]
-        self._support: list[Server] = []  # the controller or ZooKeeper
         self._owner = os.getpid()
 
     @property
@@ -94,7 +93,7 @@ class Cluster:
                 self._prepare_zookeeper()
             else:
                 self._prepare_kraft()
-            for server in [*self._support, *self.brokers]:
+            for server in [*self.support, *self.brokers]:
                 server.launch()
             everyone = {broker.id for broker in self.brokers}
             for broker in self.brokers:
@@ -109,38 +108,14 @@ class Cluster:
         # The brokers stop at the same time, and before the controller or ZooKeeper: they need it for an orderly stop.
         for broker in self.brokers:
             broker.ask_to_stop()
-        for server in [*self.brokers, *self._support]:
+        for server in [*self.brokers, *self.support]:
             server.stop()
-        self.brokers, self._support, self.zookeeper, self.proxy_routes = [], [], None, {}
+        self.brokers, self.support, self.zookeeper, self.proxy_routes = [], [], None, {}
         self._listener_ports = {}
         if self._directory is not None and self._own_directory is None:
             child_processes.remove_directory(self._directory)
         self._directory = None
         atexit.unregister(self._stop_at_exit)
-
-    def restart_as(self, version: str) -> None:
-        """Stop all servers and start them again as another version, on the same data and ports.
-
-        Both versions must use ZooKeeper.
-        """
-        if not (uses_zookeeper(self.version) and uses_zookeeper(version)):
-            raise EmbeddedError(f"Kafka {self.version} on this data cannot be started again as {version}")
-        for server in [*self.brokers, *self._support]:
-            server.stop()
-        self.version = version
-        (zookeeper,) = self._support
-        file = self.directory / "zookeeper.properties"
-        # A younger ZooKeeper refuses data without a snapshot, and an older one may not have written any.
-        flags = ["-Xmx256m", *QUICK, "-Dzookeeper.snapshot.trust.empty=true"]
-        zookeeper.command = command(version, _ZOOKEEPER, str(file), jvm=flags)
-        for broker in self.brokers:
-            file = self.directory / f"broker-{broker.id}.properties"
-            broker.command = command(version, "kafka.Kafka", str(file), jvm=self._jvm)
-        for server in [zookeeper, *self.brokers]:
-            server.launch()
-        everyone = {broker.id for broker in self.brokers}
-        for broker in self.brokers:
-            broker.join(everyone)
 
     def __enter__(self) -> Cluster:
         return self.start()
@@ -180,8 +155,8 @@ class Cluster:
     def _prepare_zookeeper(self) -> None:
         port = free_port()
         self.zookeeper = f"127.0.0.1:{port}{self._chroot}"
-        file = layout.write(self.directory / "zookeeper.properties", layout.zookeeper(self.directory, port))
-        self._support = [self._server("zookeeper", _ZOOKEEPER, file)]
+        settings = layout.zookeeper(self.directory, port)
+        self.support = [KafkaServer("zookeeper", ZOOKEEPER, self.directory, self.version, settings)]
         common = layout.broker(self.version, self._count)
         for number in range(1, self._count + 1):
             port = free_port()
@@ -195,8 +170,7 @@ class Cluster:
         if self._count > 1:
             # The controller is a process of its own, so that the death of a broker does not end the quorum.
             settings = layout.controller(self.directory, controller) | self._settings
-            file = layout.write(self.directory / "controller.properties", settings)
-            self._support = [self._server("controller", "kafka.Kafka", file)]
+            self.support = [KafkaServer("controller", KAFKA, self.directory, self.version, settings)]
             layout.format_storage(self.version, self.directory / "controller", cluster, layout.CONTROLLER)
         for number in range(1, self._count + 1):
             port = free_port()
@@ -216,13 +190,7 @@ class Cluster:
             listener_port = free_port()
             self._listener_ports.setdefault(name, []).append(listener_port)
             settings = layout.listener(settings, name, protocol, listener_port, f"localhost:{listener_port}")
-        file = layout.write(self.directory / f"broker-{number}.properties", settings | self._settings)
-        line = command(self.version, "kafka.Kafka", str(file), jvm=self._jvm)
-        self.brokers.append(Broker(parse(self.version), number, port, line, self.directory))
-
-    def _server(self, name: str, main_class: str, file: Path) -> Server:
-        line = command(self.version, main_class, str(file), jvm=["-Xmx256m", *QUICK])
-        return Server(name, line, self.directory)
+        self.brokers.append(Broker(number, port, self.directory, self.version, settings | self._settings, self._jvm))
 
     def _create_through_broker(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         from kafka import KafkaAdminClient  # slow to import, and not needed by every user of a cluster

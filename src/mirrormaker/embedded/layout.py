@@ -135,6 +135,29 @@ def zookeeper_broker(version: str, directory: Path, number: int, port: int, zook
     return settings | {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
 
 
+def migrating(settings: Settings, voter_port: int) -> Settings:
+    """Return the settings of a ZooKeeper broker that moves its metadata to a KRaft controller."""
+    protocols = settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
+    return {
+        **settings,
+        **_kraft(int(settings["broker.id"]), CONTROLLER, voter_port),
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocols}",
+        "zookeeper.metadata.migration.enable": "true",
+    }
+
+
+def migrating_controller(directory: Path, port: int, zookeeper: str) -> Settings:
+    """Return the settings of a KRaft controller that takes over the metadata in ZooKeeper."""
+    migration = {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": zookeeper}
+    return controller(directory, port) | migration
+
+
+def migrated(settings: Settings) -> Settings:
+    """Return the settings of a broker or controller that no longer needs ZooKeeper."""
+    left = {key: value for key, value in settings.items() if key != "broker.id" and not key.startswith("zookeeper.")}
+    return {"process.roles": "broker", **left}
+
+
 def format_storage(version: str, storage: Path, cluster: str, node: int) -> None:
     """Format a KRaft node's storage as Kafka's format tool does, unless it is formatted already."""
     if not (storage / "meta.properties").exists():

@@ -18,7 +18,6 @@ This module does no input or output: the same class runs against real brokers, a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -56,7 +55,7 @@ class Channel:
         self.leader_knows_us = False
         # True until the target's log has been read: before that, nothing may be sent.
         self.must_read_log = True
-        self._in_flight: deque[tuple[int, int, bool]] = deque()  # (first number, count, whether its records are old)
+        self._in_flight: list[tuple[int, int, bool]] = []  # (first number, count, whether its records are old)
         self._next = cut.sequence
 
     @property
@@ -99,7 +98,7 @@ class Channel:
 
     def acknowledged(self, base_offset: int) -> None:
         """Count the oldest batch in flight as appended at `base_offset`, on all in-sync replicas."""
-        sequence, count, old = self._in_flight.popleft()
+        sequence, count, old = self._in_flight.pop(0)
         if self.must_read_log:
             return  # an earlier batch failed: only the log can tell where this one is
         if base_offset >= 0:
@@ -130,7 +129,7 @@ class Channel:
     def failed(self) -> None:
         """Count the oldest batch in flight as refused, or as of unknown outcome."""
         if self._in_flight:
-            self._in_flight.popleft()
+            self._in_flight.pop(0)
         self.stop_until_log_read()
 
     def stop_until_log_read(self) -> None:

@@ -31,7 +31,7 @@ RETRY_FINAL_AFTER = 600.0
 # -- states
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """No stream has the partition; it may be given to one.
 
@@ -41,7 +41,7 @@ class Waiting:
     clean: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Running:
     """A stream has the partition. `tenancy` tells this stay from earlier ones."""
 
@@ -57,7 +57,7 @@ class Then(IntEnum):
     LEAVE = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Releasing:
     """A stream was asked to let go of the partition. `need` describes the new identity if `then` is RENUMBER."""
 
@@ -67,14 +67,14 @@ class Releasing:
     need: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Renumbering:
     """The driver allocates a new producer identity. `leaves`: after that the partition belongs to another process."""
 
     leaves: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The partition cannot go on; it is tried again at `retry_at`."""
 
@@ -82,7 +82,7 @@ class Stopped:
     clean: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gone:
     """The partition belongs to another process, or has to be acquired again from the ledger."""
 
@@ -90,7 +90,7 @@ class Gone:
 State = Waiting | Running | Releasing | Renumbering | Stopped | Gone
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Why a partition stopped last, until it makes progress again."""
 
@@ -98,7 +98,7 @@ class Trouble:
     failures: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Life:
     """A partition's state, and what is remembered beside it."""
 
@@ -131,7 +131,7 @@ class Life:
 # -- events
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Given:
     """The driver gives the partition to a stream."""
 
@@ -139,12 +139,12 @@ class Given:
     tenancy: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recalled:
     """Another stream should have the partition."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RenumberWanted:
     """The partition needs a new identity. `is_even`: no target partition holds records from after the position."""
 
@@ -152,7 +152,7 @@ class RenumberWanted:
     is_even: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Released:
     """A stream has let go of the partition as it was asked to. `is_even`: as in `RenumberWanted`."""
 
@@ -161,7 +161,7 @@ class Released:
     is_even: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StreamStopped:
     """A stream cannot go on with the partition. `final`: another attempt is expected to fail too."""
 
@@ -172,7 +172,7 @@ class StreamStopped:
     now: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IdentityNeeded:
     """A stream has let go of the partition because only the driver can help: with a new identity, or without a record."""
 
@@ -180,19 +180,19 @@ class IdentityNeeded:
     need: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StreamGone:
     """The stream has died, or never had the partition."""
 
     stream: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Renumbered:
     """The new identity is committed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The driver itself cannot go on with the partition."""
 
@@ -201,19 +201,19 @@ class Refused:
     final: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Progressed:
     """The partition has moved, or is at the end of the source's log and flows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The group has assigned the partition to another process. `is_outdated`: others may have had it already."""
 
     is_outdated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Lapsed:
     """The stream, or the allocation of an identity, took too long to come to its end."""
 
@@ -227,7 +227,7 @@ Event = (
 # -- effects
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OrderTake:
     """Order the stream to take the partition."""
 
@@ -236,7 +236,7 @@ class OrderTake:
     clean: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OrderRelease:
     """Order the stream to let go of the partition."""
 
@@ -244,21 +244,21 @@ class OrderRelease:
     tenancy: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Allocate:
     """Get the partition a new identity, or past a record, as `need` says; then `Renumbered` or `Refused` follows."""
 
     need: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReportStop:
     """Report a reason that is new."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReportRecovery:
     """Report that the partition flows again."""
 

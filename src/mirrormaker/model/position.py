@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, NamedTuple
 
 from mirrormaker.errors import BadMessage
@@ -17,7 +18,7 @@ from mirrormaker.wire.records.batch import SEQUENCES
 Place = tuple[str, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Identity:
     """A producer id and producer epoch of the target cluster, used for one source partition alone."""
 
@@ -61,7 +62,7 @@ class Cut(NamedTuple):
         return cls(*row)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Position:
     """Everything before `offset` is on the target; `cuts` are the states of the target partitions at that moment."""
 
@@ -132,6 +133,10 @@ class Position:
             topic, partition, offset, leader_epoch, topic_id, producer_id, epoch, target_cluster, target_topic_id,
             target_partitions, fingerprint, by_key, cuts,
         ) = row  # fmt: skip
+        # Thousands of positions name the same topics: they share the texts.
+        topic, topic_id, target_cluster, target_topic_id = map(
+            intern, (topic, topic_id, target_cluster, target_topic_id)
+        )
         return cls(
             topic, partition, offset, leader_epoch, topic_id, Identity(producer_id, epoch), target_cluster, target_topic_id,
             target_partitions, tuple(map(Cut.from_json, cuts)), fingerprint, by_key,

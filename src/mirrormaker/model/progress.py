@@ -11,7 +11,7 @@ This module does no input or output: the same class runs in streams, and against
 
 from __future__ import annotations
 
-from collections import deque
+from itertools import takewhile
 
 from mirrormaker.model.position import Cut, Place, Position
 
@@ -39,7 +39,7 @@ class Progress:
         """Start at a position, with nothing on its way."""
         self.offset, self.epoch = position.offset, position.leader_epoch
         self.cuts = {cut.place: cut for cut in position.cuts}
-        self.units: deque[Unit] = deque()
+        self.units: list[Unit] = []
 
     def add(self, unit: Unit) -> None:
         """Append a unit, which follows all earlier ones at the source."""
@@ -67,9 +67,13 @@ class Progress:
         last = max((number for number, unit in enumerate(self.units) if unit.begun), default=-1)
         return {unit for number, unit in enumerate(self.units) if number <= last}
 
+    def units_before(self, unit: Unit | None) -> set[Unit]:
+        """Return the units before this one; all of them without one."""
+        return set(takewhile(lambda other: other is not unit, self.units))
+
     def _advance(self) -> None:
         units = self.units
         while units and not units[0].pending:
-            unit = units.popleft()
+            unit = units.pop(0)
             self.cuts.update(unit.cuts)
             self.offset, self.epoch = unit.end, unit.epoch

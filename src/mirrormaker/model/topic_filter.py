@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mirrormaker.errors import SettingError
-from mirrormaker.wire.client.cluster import Topic
+from mirrormaker.wire.client.cluster_description import Topic
 
 # Brokers do not mark all of these as internal.
 _INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")

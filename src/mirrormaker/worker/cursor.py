@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from mirrormaker.control.lease import ZOMBIE_HORIZON
@@ -25,7 +24,7 @@ from mirrormaker.errors import (
 )
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
-from mirrormaker.model.progress import Progress, Unit
+from mirrormaker.model.progress import Progress
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.worker import interrupts
@@ -33,7 +32,7 @@ from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
 from mirrormaker.worker.endings import ending_for
 from mirrormaker.worker.intake import Fetched, Intake
-from mirrormaker.worker.interrupts import AwaitZombies, Released, ReleaseSignal, Renumber, RestartAt, SplitBatch
+from mirrormaker.worker.interrupts import AwaitZombies, Flag, Released, ReleaseSignal, Renumber, RestartAt, SplitBatch
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import NOT_THE_SAME
 from mirrormaker.worker.resume import restart_outlets, scan_outlets
@@ -47,7 +46,15 @@ _SLOW_SCAN = 4.0  # seconds until a scan of the target's log is mentioned in the
 
 
 class Cursor:
-    """One source partition: what is fetched, ready, sent and acknowledged of it."""
+    """One source partition: what is fetched, ready, sent and acknowledged of it. Slots: there may be thousands of cursors."""
+
+    __slots__ = (
+        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "counters",
+        "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
+        "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
+        "partition", "position", "progress", "records", "source_id", "split_size", "split_until", "state", "stream",
+        "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
+    )  # fmt: skip
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
         """Start at `position`. `clean`: nobody else has requests in flight, and the target holds nothing after it."""
@@ -86,7 +93,7 @@ class Cursor:
         self.zombies_until = 0.0 if clean else time.monotonic() + ZOMBIE_HORIZON
         # The numbers that came next on each outlet when that time was over; None before that.
         self._next_after_zombies: list[int] | None = None
-        self.drained = asyncio.Event()
+        self.drained = Flag()
         # The result is None if the partition was released, else the error that stopped it.
         self.done = asyncio.get_running_loop().create_future()
         self._intake = Intake(self, stream.work, stream.buffer)
@@ -358,9 +365,8 @@ class Cursor:
         # An interrupt that came while the logs were read is forgotten: a topic may have been created again meanwhile.
         self.stream.check_topics(self)
         for outlet in self.outlets:
-            if not any(self.target_ids.get(outlet.topic, b"")):
+            if not outlet.is_same_topic:
                 self.target_ids[outlet.topic] = self.stream.metadata.target_id(outlet.topic)
-            outlet.target_id = self.target_ids[outlet.topic]
             outlet.sender = self.stream.sender_of(outlet)
         if self.is_released:
             raise Released
@@ -376,10 +382,8 @@ class Cursor:
         reason = self._interrupt.exception() if self._interrupt.done() else None
         if isinstance(reason, Released | PartitionError | Renumber):
             # Units that were begun are finished; before an error at one record, so are all units before it.
-            units = self.progress.units
-            keep = self.progress.begun_units() if isinstance(reason, Released) else set(units)
-            if isinstance(reason, Undeliverable) and reason.unit is not None:
-                keep = set(takewhile(lambda unit: unit is not reason.unit, units))
+            bad, progress = reason.unit if isinstance(reason, Undeliverable) else None, self.progress
+            keep = progress.begun_units() if isinstance(reason, Released) else progress.units_before(bad)
             for outlet in self.outlets:
                 outlet.clear(keep)
             while any(outlet.ready and not outlet.channel.must_read_log for outlet in self.outlets):
@@ -389,10 +393,6 @@ class Cursor:
         while any(outlet.sent for outlet in self.outlets):
             self.drained.clear()
             await self.drained.wait()
-
-    def undeliverable_error(self, offset: int, cause: str, unit: Unit | None = None) -> Undeliverable:
-        """Return the error for a record that the target will never take."""
-        return Undeliverable(str(self), offset, cause, unit)
 
     def stop_error(self, offset: int, reason: str, *, final: bool = False) -> PartitionError:
         """Return the error that stops the partition at a source offset."""

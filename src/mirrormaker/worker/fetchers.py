@@ -30,7 +30,6 @@ class Fetchers:
 
     def fetch(self, cursor: Cursor) -> None:
         """Bring a cursor to the fetcher of its leader."""
-        self._know_topic_id(cursor)
         leader = self._source.leader(cursor.topic, cursor.partition)
         fetcher = self._of.get(cursor)
         if fetcher is not None and (leader is None or fetcher.node != leader.leader):
@@ -45,12 +44,6 @@ class Fetchers:
         self._leaderless.pop(cursor, None)
         fetcher = self._of[cursor] = self._by_node.get(leader.leader) or self._start(leader.leader)
         fetcher.join(cursor)
-
-    def _know_topic_id(self, cursor: Cursor) -> None:
-        """Take the topic's id from the metadata if the position has none: it is older than the topic's id."""
-        topic = self._source.topics.get(cursor.topic)
-        if topic is not None and any(topic.id) and not any(cursor.source_id):
-            cursor.source_id = topic.id
 
     def _start(self, node: int) -> Fetcher:
         fetcher = self._by_node[node] = Fetcher(

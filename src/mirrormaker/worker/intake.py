@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrormaker.errors import DataError
+from mirrormaker.errors import BadChecksum, DataError
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
@@ -26,6 +26,7 @@ from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
+from mirrormaker.worker.interrupts import LookAgain
 from mirrormaker.worker.lanes import can_forward
 from mirrormaker.worker.outlet import Entry, Outlet
 from mirrormaker.worker.repack import Repack
@@ -42,6 +43,7 @@ _MANY = 8
 _SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10
 # Bytes of unpacked records, and batches, that are handled in one step. `columns.MOST_RECORDS` limits the records.
 _PIECE, _MOST_BATCHES = 4 << 20, 1 << 15
+_CORRUPT_ANSWERS = 3  # so many in a row at the same offset stop a partition
 _MAX_TURN = 0.05  # seconds of steps until the rest of the event loop has its turn
 
 
@@ -66,6 +68,8 @@ class Intake:
         self._in_order = asyncio.Lock()
         # True while several fetches that waited are processed as one.
         self._merged = False
+        # The source offset of the last corrupt batch, and how often it came.
+        self._corrupt_at, self._corrupt_answers = -1, 0
 
     async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed.
@@ -94,11 +98,21 @@ class Intake:
                     if not cursor.flowing or cursor.fetch_round != fetch_round:
                         return
                     turn_ends = time.monotonic() + _MAX_TURN
+        except BadChecksum as error:
+            self._refuse(error)
         except DataError as error:
             cursor.interrupt(cursor.stop_error(cursor.expected, str(error)))
         except Exception as error:  # whatever it is, this fetch is lost and must be repeated
             cursor.interrupt(error)
         cursor.offer()
+
+    def _refuse(self, error: BadChecksum) -> None:
+        """Fetch a batch with a wrong CRC again: it may have been damaged on its way. Stop the partition if that does not help."""
+        cursor = self.cursor
+        is_same = cursor.expected == self._corrupt_at
+        self._corrupt_at, self._corrupt_answers = cursor.expected, self._corrupt_answers + 1 if is_same else 1
+        is_lasting = self._corrupt_answers >= _CORRUPT_ANSWERS
+        cursor.interrupt(cursor.stop_error(cursor.expected, str(error)) if is_lasting else LookAgain(str(error)))
 
     def _steps(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> Iterator[bool]:
         """Process a fetch, and yield after each step: True if it packed records into new batches.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from mirrormaker.errors import BrokerError, NumbersBroken, describe
+from mirrormaker.errors import BrokerError, NumbersBroken, Undeliverable, describe
 from mirrormaker.kafka_errors import (
     CODES,
     DUPLICATE_SEQUENCE_NUMBER,
@@ -93,19 +92,19 @@ class Outlet:
 
     __slots__ = (
         "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
-        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "target_id", "topic", "unconfirmed",
+        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "topic", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
         """Start at `cut`, with nothing known of what the target holds after it."""
         self.cursor, self.place = cursor, cut.place
         self.topic, self.partition = cut.topic or cursor.topic, cut.partition
-        self.target_id = bytes(16)
         self.channel = Channel(identity, cut)
         # Chosen each time that the cursor enters the hot path.
         self.sender: Sender | None = None
-        self.ready: deque[Entry] = deque()
-        self.sent: deque[Entry] = deque()
+        # Lists, because an empty deque takes 760 bytes, and a stream may have thousands of outlets.
+        self.ready: list[Entry] = []
+        self.sent: list[Entry] = []
         # How many of the next records the target holds already, and the last one of them if it is known.
         self.skip = 0
         self.last_skipped: RecordDigest | None = None
@@ -134,9 +133,14 @@ class Outlet:
         return self.cursor.stream.metadata.is_compacted(self.topic)
 
     @property
+    def target_id(self) -> bytes:
+        """Return the id of the target topic, which `check_topics` has compared; all zeros if it has none."""
+        return self.cursor.target_ids.get(self.topic) or bytes(16)
+
+    @property
     def is_same_topic(self) -> bool:
-        """Return True if the target topic is known by its id: `check_topics` has compared it."""
-        return any(self.cursor.target_ids.get(self.topic, b""))
+        """Return True if the target topic is known by its id."""
+        return any(self.target_id)
 
     def repeatable_batch(self) -> UnconfirmedBatch | None:
         """Return the unconfirmed batch if it may be sent again: the leader cannot have forgotten its producer."""
@@ -182,7 +186,7 @@ class Outlet:
 
     def acknowledged(self, base_offset: int) -> None:
         """Count the oldest batch in flight as appended at `base_offset`."""
-        entry, channel, cursor = self.sent.popleft(), self.channel, self.cursor
+        entry, channel, cursor = self.sent.pop(0), self.channel, self.cursor
         entry.frame.drop(entry.count)
         try:
             channel.acknowledged(base_offset)
@@ -198,7 +202,7 @@ class Outlet:
 
     def refused(self, error: Exception) -> None:
         """Interrupt the cursor, because the broker answered the oldest batch in flight with an error."""
-        entry, cursor = self.sent.popleft(), self.cursor
+        entry, cursor = self.sent.pop(0), self.cursor
         code = error.code if isinstance(error, BrokerError) else None
         if code in _UNCONFIRMED and not self.channel.must_read_log and not entry.old:
             self.unconfirmed = UnconfirmedBatch(bytes(entry.batch.data), self.target_id, entry.batch.max_timestamp)
@@ -235,7 +239,7 @@ class Outlet:
         cursor = self.cursor
         if entry.unit.single:
             cause = f"the target refuses it: {describe(error)}"
-            undeliverable = cursor.undeliverable_error(entry.first, cause, entry.unit)
+            undeliverable = Undeliverable(str(cursor), entry.first, cause, entry.unit)
             undeliverable.place = self.place
             cursor.interrupt(undeliverable)
             return
@@ -259,7 +263,7 @@ class Outlet:
 
     def clear(self, keep: Collection[Unit] = ()) -> None:
         """Drop the batches that are ready, except those of the given units: they will be fetched again."""
-        kept = deque(entry for entry in self.ready if entry.unit in keep)
+        kept = [entry for entry in self.ready if entry.unit in keep]
         for entry in self.ready:
             if entry.unit not in keep:
                 entry.drop()

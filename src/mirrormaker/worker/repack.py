@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,7 +55,7 @@ class Repack:
         self.cursor = cursor
         self._task, self._buffer = task, buffer
         # Work for the message handler: (handler round, records, end, leader epoch, codec, size in the fetch, memory).
-        self._queue: deque[tuple[int, Records | None, int, int, int, int, Frame]] = deque()
+        self._queue: list[tuple[int, Records | None, int, int, int, int, Frame]] = []
         self._worker: asyncio.Task[None] | None = None
         self._expiry_cutoff_ms = 0.0
 
@@ -184,7 +183,7 @@ class Repack:
                 index = int(np.argmax(targets >= len(outlets)))
                 cause = f"it belongs to partition {int(targets[index])}, and {topic} has {len(outlets)} on the target"
                 failures.append((int(records.offsets[index]), cause))
-        return self.cursor.undeliverable_error(*min(failures)) if failures else None
+        return Undeliverable(str(self.cursor), *min(failures)) if failures else None
 
     def _without_skipped(self, outlet: Outlet, part: Ints, records: Records, unit: Unit) -> Ints:
         """Return an outlet's records without those that the target holds already, which a resume has counted.
@@ -213,7 +212,7 @@ class Repack:
     async def _work(self) -> None:
         cursor = self.cursor
         while self._queue:
-            handler_round, records, end, epoch, codec, size, frame = self._queue.popleft()
+            handler_round, records, end, epoch, codec, size, frame = self._queue.pop(0)
             try:
                 if handler_round == cursor.handler_round:
                     await self._handle(handler_round, records, end, epoch, codec, size)
@@ -244,4 +243,4 @@ class Repack:
         if failed is not None:
             if cursor.is_skipping:
                 raise Renumber(RestartAt.SAME_PLACE, FAILS_ONLY_NOW)
-            raise cursor.undeliverable_error(failed.offset, failed.cause)
+            raise Undeliverable(str(cursor), failed.offset, failed.cause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mirrormaker.errors import BrokerError, CorruptBatch, LogReplaced, NumbersBroken, RecordsLost
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
@@ -76,16 +76,13 @@ async def scan_outlets(
 async def _scan(target: Cluster, outlet: Outlet) -> RecordDigest | None:
     """Set what an outlet has to skip from the log after its cut; return the last record of ours there."""
     channel = outlet.channel
-    present, last = await read_back(
-        target,
-        outlet.topic,
-        channel,
-        outlet.repeatable_batch(),
-        is_compacted=outlet.is_compacted,
-        is_same_topic=outlet.is_same_topic,
-    )
-    if outlet.contradiction is not None:
-        raise outlet.contradiction
+    try:
+        present, last = await _read_after_cut(target, outlet)
+    except NumbersBroken:
+        if not await _correct_offset(TargetLog(target, outlet.topic, channel.partition), channel):
+            raise
+        present, last = await _read_after_cut(target, outlet)
+    outlet.contradiction = None
     if outlet.sequence_refusals > 1 and not present:
         remembered = await TargetLog(target, outlet.topic, channel.partition).last_sequence(channel.identity)
         if remembered is not None:
@@ -93,6 +90,40 @@ async def _scan(target: Cluster, outlet: Outlet) -> RecordDigest | None:
     outlet.unconfirmed = None
     outlet.skip += present
     return last
+
+
+async def _read_after_cut(target: Cluster, outlet: Outlet) -> tuple[int, RecordDigest | None]:
+    """Read the log of an outlet; raise its contradiction unless the log has the batch in question after the others."""
+    present, last = await read_back(
+        target,
+        outlet.topic,
+        outlet.channel,
+        outlet.repeatable_batch(),
+        is_compacted=outlet.is_compacted,
+        is_same_topic=outlet.is_same_topic,
+    )
+    if outlet.contradiction is not None and not present:
+        raise outlet.contradiction
+    return present, last
+
+
+async def _correct_offset(log: TargetLog, channel: Channel) -> bool:
+    """Look for the last acknowledged batch near the offset that was acknowledged; return False if it ends there.
+
+    The offset in an answer has no checksum: it may have been damaged on its way.
+    """
+    end = await log.replicated_end(None)
+    first = max(await log.start(), min(channel.offset, end) - _TAIL)
+    found = _end_of_acknowledged(channel, (await _own_batches(log, channel.identity, first, end))[0])
+    if found is None or found == channel.offset:
+        return False
+    channel.offset = found
+    return True
+
+
+def _end_of_acknowledged(channel: Channel, logged: Iterable[LoggedBatch]) -> int | None:
+    """Return the offset after the last acknowledged record, if it is in the log."""
+    return next((batch.last_offset + 1 for batch in logged if channel.missing_after(batch.last_sequence) == 0), None)
 
 
 async def read_back(
@@ -113,8 +144,7 @@ async def read_back(
     end = await log.replicated_end(unconfirmed)
     start = await log.start()
     if end < channel.offset:
-        await _explain_shorter_log(log, topic, channel, start, end, is_same_topic)
-        channel.offset = end
+        channel.offset = await _explain_shorter_log(log, topic, channel, start, end, is_same_topic)
     log_start_passed = start > channel.offset
     logged, last = await _own_batches(log, channel.identity, max(start, channel.offset), end)
     if log_start_passed and not logged:
@@ -127,19 +157,20 @@ async def read_back(
 
 async def _explain_shorter_log(
     log: TargetLog, topic: str, channel: Channel, start: int, end: int, is_same_topic: bool
-) -> None:
-    """Raise the reason why a log ends before an offset that it had acknowledged, unless nothing of ours is missing.
+) -> int:
+    """Raise the reason why a log ends before an offset that it had acknowledged.
 
+    If nothing of ours is missing, the offset was wrong: return the right one.
     Numbers of ours from before the cut prove that it is still the same log. They are looked for only at its end: where
     the log was cut off, the last records that it had acknowledged come right before.
     """
     logged, _ = await _own_batches(log, channel.identity, max(start, end - _TAIL), end)
+    if (found := _end_of_acknowledged(channel, logged)) is not None:
+        return found
     after = [channel.missing_after(batch.last_sequence) for batch in logged]
     missing = min((count for count in after if count is not None), default=None)
     if missing is None and not is_same_topic:
         raise LogReplaced(topic)
-    if missing == 0:
-        return
     count = f"at most {channel.offset - end}" if missing is None else str(missing)
     raise RecordsLost(
         f"LOST {count} records that the target had acknowledged: its log ends at offset {end}, before {channel.offset}"

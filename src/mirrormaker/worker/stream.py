@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from mirrormaker.control.lease import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, l
 from mirrormaker.errors import BrokerError, DriverGone, LogReplaced, MirrorError, describe
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
-from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
@@ -251,8 +252,7 @@ class Stream:
         """Refresh the metadata of a cursor's topics, and read their settings. Cursors share the requests."""
         topics = {outlet.topic for outlet in cursor.outlets}
         try:
-            await asyncio.gather(self.metadata.refresh_source({cursor.topic}), self.metadata.refresh_target(topics))
-            await self.metadata.read_settings(topics & self.target.topics.keys())
+            await self.metadata.learn(cursor.topic, topics)
         except Exception as error:  # whatever it is, the next attempt or the cursor itself finds out
             cursor.note = describe(error)
         if not self._knows_topics(cursor):
@@ -268,14 +268,20 @@ class Stream:
         self._fetchers.fetch(cursor)
 
     def check_topics(self, cursor: Cursor) -> None:
-        """Raise `Renumber` or `LogReplaced` if a topic was deleted and created again: numbers are not meant for the new one."""
-        source = self.source.topics.get(cursor.topic)
-        if source and any(cursor.source_id) and any(source.id) and source.id != cursor.source_id:
+        """Raise `Renumber` or `LogReplaced` if a topic was deleted and created again: numbers are not meant for the new one.
+
+        Topics from before Kafka 2.8 have no id until their cluster is upgraded: the first id that a cursor sees counts.
+        """
+        source_id = _id_of(self.source, cursor.topic) or cursor.source_id
+        if any(cursor.source_id) and source_id != cursor.source_id:
             raise Renumber(RestartAt.FROM_THE_START, "the source topic was deleted and created again")
         for topic, known_id in cursor.target_ids.items():
-            target = self.target.topics.get(topic)
-            if target and any(known_id) and any(target.id) and target.id != known_id:
+            if any(known_id) and (_id_of(self.target, topic) or known_id) != known_id:
                 raise LogReplaced(topic)
+        target_id = _id_of(self.target, cursor.topic) or cursor.target_ids[cursor.topic]
+        if (source_id, target_id) != (cursor.source_id, cursor.target_ids[cursor.topic]):
+            cursor.source_id, cursor.target_ids[cursor.topic] = source_id, target_id
+            cursor.position = replace(cursor.position, topic_id=source_id.hex(), target_topic_id=target_id.hex())
 
     def sender_of(self, outlet: Outlet) -> Sender:
         """Return the sender to the leader of an outlet's target partition."""
@@ -315,6 +321,11 @@ class Stream:
                 self.check_topics(cursor)
             except (LogReplaced, Renumber) as reason:
                 cursor.interrupt(reason)
+
+
+def _id_of(cluster: Cluster, topic: str) -> bytes:
+    """Return a topic's id; nothing if it has none, or is not known."""
+    return bytes.fromhex(topic_id(cluster, topic))
 
 
 def run(work: StreamTask, number: int, attempt: int) -> list[Position]:

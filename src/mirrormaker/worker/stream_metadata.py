@@ -44,9 +44,15 @@ class _SharedCall:
         self._next: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._not_before = 0.0
+        # The topics of the call under way, and its task.
+        self._under_way: tuple[set[str], asyncio.Task[None]] | None = None
 
-    async def __call__(self, topics: Iterable[str]) -> None:
-        """Wait for the next call, which covers these topics too."""
+    async def __call__(self, topics: Iterable[str], *, may_join: bool = False) -> None:
+        """Wait for the next call, which covers these topics too; `may_join`: or for the one under way, if that covers them."""
+        topics = set(topics)
+        if may_join and self._under_way is not None and topics <= self._under_way[0]:
+            await asyncio.shield(self._under_way[1])
+            return
         self._topics.update(topics)
         if self._next is None:
             self._next = asyncio.create_task(self._run())
@@ -55,8 +61,13 @@ class _SharedCall:
     async def _run(self) -> None:
         async with self._one_at_a_time:
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
-            topics, self._topics, self._next = self._topics, set(), None
-            await self._call(topics)
+            topics, self._topics, task, self._next = self._topics, set(), self._next, None
+            assert task is not None
+            self._under_way = topics, task
+            try:
+                await self._call(topics)
+            finally:
+                self._under_way = None
             self._not_before = time.monotonic() + self._pause
 
 
@@ -78,6 +89,14 @@ class StreamMetadata:
         self._settings_calls = _SharedCall(self._read_settings)
         self._settings: dict[str, TopicSettings] = {}
         self._learned: dict[str, int] = {}  # by topic, the size of the last batch that the target has refused, halved
+
+    async def learn(self, source_topic: str, target_topics: Iterable[str]) -> None:
+        """Read the metadata of topics that are not known yet, and their settings. Thousands of partitions share few calls."""
+        await asyncio.gather(
+            self._source_calls({source_topic}, may_join=source_topic not in self.source.topics),
+            self._target_calls(target_topics, may_join=not self.target.topics.keys() & set(target_topics)),
+        )
+        await self._settings_calls(self.target.topics.keys() & set(target_topics), may_join=True)
 
     async def refresh_source(self, topics: Iterable[str]) -> None:
         """Refresh the source's metadata of some topics; requests that come meanwhile share the next refresh."""

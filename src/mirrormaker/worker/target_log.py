@@ -8,8 +8,9 @@ import time
 from mirrormaker.errors import BadFrame, BrokerError, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS
 from mirrormaker.model.position import Identity
-from mirrormaker.wire.client.cluster import Cluster, Partition
-from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster_description import Partition
+from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, look_up_offset
 from mirrormaker.wire.protocol import fetch, produce
 from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
@@ -108,11 +109,7 @@ class TargetLog:
         return None
 
     async def _offset(self, when: int, replica: int = -1) -> int:
-        key = (self._topic, self._partition)
-        offset = (await list_offsets(self._target, [key], when, replica=replica))[key]
-        if isinstance(offset, Exception):
-            raise offset
-        return offset
+        return await look_up_offset(self._target, (self._topic, self._partition), when, replica=replica)
 
     async def _send_again(self, unconfirmed: UnconfirmedBatch) -> None:
         """Send the batch once more, only within the lease as always. The answer does not matter: the log will tell."""

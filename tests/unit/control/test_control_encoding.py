@@ -31,6 +31,7 @@ from mirrormaker.model.position import Cut, Identity, Position
 
 numbers = st.integers(0, 2**60)
 texts = st.text(max_size=20)
+topic_ids = st.sampled_from(["", "0f" * 16, "a0" * 16])
 keys = st.tuples(texts, st.integers(0, 9999))
 cuts = st.builds(Cut, st.integers(0, 99), st.integers(0, 2**31 - 1), numbers, texts, st.integers(0, 1000))
 cut_lists = st.lists(cuts, max_size=4, unique_by=lambda cut: cut.place).map(tuple)
@@ -58,6 +59,8 @@ orders = st.builds(
 def partition_reports(draw: st.DrawFn, tenancy: int, before: Position) -> PartitionReport:
     """Return what a stream may report of a partition that was at this position before."""
     position = before.advanced(draw(numbers), draw(st.integers(-1, 99)), draw(cut_lists))
+    if (ids := draw(st.none() | st.tuples(topic_ids, topic_ids))) is not None:
+        position = replace(position, topic_id=ids[0], target_topic_id=ids[1])
     return PartitionReport(
         position, tenancy, draw(texts), draw(texts), draw(numbers), draw(numbers), draw(st.integers(-1, 2**60)), False,
         draw(st.none() | counters),

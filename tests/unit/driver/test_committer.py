@@ -145,3 +145,19 @@ def test_a_position_that_does_not_fit_into_an_entry_does_not_keep_the_others() -
     (refused,) = office.events
     assert isinstance(refused, CommitRefused)
     assert "more than a committed offset can carry" in refused.reason
+
+
+def test_a_commit_of_many_partitions_does_not_go_through_all_of_them_for_each() -> None:
+    class CountedKeys(frozenset[TopicPartition]):
+        differences = 0
+
+        def __sub__(self, other: Any) -> Any:
+            CountedKeys.differences += 1
+            return super().__sub__(other)
+
+    office = Office([position("orders", n) for n in range(500)])
+    generation = office.membership.generation
+    office.membership.generation = replace(generation, claimed=CountedKeys(generation.assigned), two_rounds=True)
+    office.commit()
+    assert not office.scheduler.moved
+    assert CountedKeys.differences == 1

@@ -12,8 +12,8 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from mirrormaker.driver import membership as membership_module
 from mirrormaker.driver.membership import Membership
-from mirrormaker.errors import ClusterError, FencedError, NotMember, WireError
-from mirrormaker.kafka_errors import CODES
+from mirrormaker.errors import BrokerError, ClusterError, FencedError, NotMember, WireError
+from mirrormaker.kafka_errors import CODES, FENCED_INSTANCE_ID
 from mirrormaker.model.assignor import REJOIN, decode_user_data
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 
@@ -130,6 +130,28 @@ def test_an_answer_to_an_earlier_generation_says_nothing_of_this_one() -> None:
     with pytest.raises(NotMember):
         membership._check(25, "heartbeat", membership.generation)
     assert not certain()
+
+
+def test_a_coordinator_that_restarts_before_the_sync_does_not_fence_the_member_that_joined() -> None:
+    refused = SimpleNamespace(error_code=FENCED_INSTANCE_ID)
+    membership, _ = play((joined(5), synced(0, 1)))
+    membership._member_id = ""
+    membership.answers = [
+        joined(6, member="never stored"),
+        synced(error=14),
+        refused,
+        joined(6, member="new"),
+        synced(0),
+    ]
+    for error in (BrokerError, NotMember):
+        with pytest.raises(error):
+            asyncio.run(membership._join())
+    asyncio.run(membership._join())
+    asked = [request.member_id for request in membership.asked if hasattr(request, "protocols")]
+    assert asked == ["", "", "never stored", ""]
+    membership.answers = [refused]
+    with pytest.raises(FencedError):
+        asyncio.run(membership._join())
 
 
 def test_a_member_without_streams_tells_the_group_so_and_again_when_it_has_some() -> None:

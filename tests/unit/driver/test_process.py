@@ -1,4 +1,4 @@
-"""What a process keeps of flows that failed, and how it ends."""
+"""What a process does when a source fails, what it keeps of flows that failed, and how it ends. The flows are scripted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from mirrormaker.console.log_display import LogDisplay
 from mirrormaker.driver.process import MirrorDriver
+from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
+from mirrormaker.events.process_events import SourceBack, SourceFailed
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.status.figures import Totals
 
@@ -109,3 +111,56 @@ def test_a_signal_before_topics_are_known_is_not_taken_for_a_wrong_pattern() -> 
     assert display.complaints == ["stopped before the mirror had caught up with old:9092"]
     found, display = conclude(True, ended_flow(reached=True, topics=()))
     assert (found, display.complaints) == (1, ["no topic matches orders"])
+
+
+class PlayedFlow:
+    """A flow that is ready or not, and then ends with an error, or runs until it is stopped."""
+
+    def __init__(self, *, ready: bool, error: Exception | None) -> None:
+        self.number, self.was_started, self.ready = 0, False, asyncio.Event()
+        self.settings = SimpleNamespace(endpoint="source:9092", group_id="g")
+        self.source = SimpleNamespace(endpoint="source:9092")
+        self.scheduler = SimpleNamespace(counts=None)
+        self._is_ready, self._error = ready, error
+
+    async def connect(self) -> None:
+        """Reach both clusters."""
+
+    async def run(self) -> None:
+        self.was_started = True
+        if self._is_ready:
+            self.ready.set()
+        await asyncio.sleep(0.01)
+        if self._error is not None:
+            raise self._error
+
+
+def keep(monkeypatch: pytest.MonkeyPatch, *flows: tuple[bool, Exception | None]) -> list[type]:
+    """Run the flows of a single source one after the other; return the kinds of events."""
+    events: list[Any] = []
+
+    async def run() -> None:
+        played = [PlayedFlow(ready=ready, error=error) for ready, error in flows]
+        process: Any = MirrorDriver.__new__(MirrorDriver)
+        process.sources, process.flows = [played[0].settings], [played.pop(0)]
+        process.display = SimpleNamespace(report=events.append)
+        process._troubles, process._earlier, process._stopping = {}, {}, asyncio.Event()
+        process._new_flow = lambda number: played.pop(0)
+        await process._keep(0, None)
+        assert not played
+
+    monkeypatch.setattr("mirrormaker.driver.process._RETRY_AFTER", 0.001)
+    monkeypatch.setattr("mirrormaker.driver.process.Earlier.plus", lambda self, flow: self)
+    asyncio.run(run())
+    return [type(event) for event in events]
+
+
+def test_a_source_that_has_worked_is_tried_again_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    revoked = ClusterError("no right to Read on group g")
+    kinds = keep(monkeypatch, (True, revoked), (False, revoked), (False, revoked), (True, None))
+    assert kinds == [SourceFailed, SourceBack]
+
+
+def test_a_single_source_that_fails_at_the_start_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterError):
+        keep(monkeypatch, (False, ClusterError("no right to Read on group g")))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from kafka.protocol.producer import InitProducerIdResponse
 
-from mirrormaker.driver import start_positions
+from mirrormaker.driver import identities
 from mirrormaker.errors import ClusterError, Unanswered
 from mirrormaker.kafka_errors import CODES
 from mirrormaker.model.position import Identity
@@ -31,12 +31,12 @@ async def _allocate(*codes: int) -> Identity:
     broker.answers[InitProducerIdRequest.API_KEY] = lambda *_: _answer(left.pop(0) if len(left) > 1 else left[0])
     async with broker.running() as cluster:
         broker.answers[MetadataRequest.API_KEY] = metadata({1: broker.port}, {})
-        return await start_positions.allocate_identity(cluster, "orders-3 and 7 more")
+        return await identities.allocate_identity(cluster, "orders-3 and 7 more")
 
 
 @pytest.fixture(autouse=True)
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_positions, "_RETRIES", 2)
+    monkeypatch.setattr(identities, "_RETRIES", 2)
 
 
 def test_a_target_that_gives_no_producer_id_names_the_partitions_that_wait_for_it() -> None:

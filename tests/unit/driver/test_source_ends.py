@@ -17,7 +17,7 @@ from mirrormaker.driver.source_ends import SourceEnds
 from mirrormaker.errors import ConnectionLost
 from mirrormaker.model import partition_life as life
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Partition
+from mirrormaker.wire.client.cluster_description import Partition
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 from tests.support.scripted_logs import ScriptedLogs

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 from kafka.protocol.producer import InitProducerIdResponse
 
-from mirrormaker.driver import start_positions
+from mirrormaker.driver import identities
+from mirrormaker.driver.identities import allocate_identity
 from mirrormaker.driver.routing import Routing
-from mirrormaker.driver.start_positions import StartPositions, allocate_identity
+from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.errors import ClusterError, PartitionError, Unanswered, UnsupportedRequest
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import LostRange, RecreatedOnSource
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 from mirrormaker.worker.interrupts import RestartAt
 from tests.support.batches import NOW, Record, write_batch
@@ -102,7 +104,7 @@ class Allocator(Cluster):
 
 @pytest.fixture(autouse=True)
 def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_positions, "_RETRIES", 3)
+    monkeypatch.setattr(identities, "_RETRIES", 3)
 
 
 def test_a_target_that_has_just_started_is_asked_for_a_producer_id_again() -> None:

@@ -16,7 +16,7 @@ from mirrormaker.events.event import Event
 from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicTakenUp
 from mirrormaker.kafka_errors import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.topic_filter import Filter, Matcher, python_matcher
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 
 
 @dataclass
@@ -60,7 +60,7 @@ def sync_of(clusters: Clusters) -> TopicSync:
 
     scheduler: Any = type("Scheduler", (dict,), {"owned": {}})()
     parts: Any = clusters
-    quiet: Any = SimpleNamespace(check_partition_counts=lambda: None, had_equal_counts=lambda _: True)
+    quiet: Any = SimpleNamespace(check_partition_counts=lambda: None, is_smaller_on_target=lambda _: False)
     return TopicSync(
         parts, parts, Filter("orders.*", exclude=False), matcher, parts, scheduler, quiet, parts, parts, quiet,
         clusters.reported.append, lambda: clusters.is_ready,

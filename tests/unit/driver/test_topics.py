@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrormaker.driver.topics import TargetTopics
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from tests.support.scripted_logs import ScriptedLogs
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import LedgerError
-from mirrormaker.model.ledger import MAX_METADATA, PREFIX, _from_text, _to_text, check_fits, pack, unpack
+from mirrormaker.model.ledger import _ALWAYS_FIT, MAX_METADATA, PREFIX, _from_text, _to_text, check_fits, pack, unpack
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.strategies import names, sequences
 
@@ -215,3 +215,13 @@ def test_a_position_advances_one_target_partition_at_a_time() -> None:
 
 def test_a_target_partition_that_nothing_was_sent_to_starts_at_number_zero() -> None:
     assert SAMPLE.cut(9) == Cut(9, 0, 0)
+
+
+def test_positions_of_which_it_is_not_checked_whether_they_fit_always_do() -> None:
+    cuts = tuple(Cut(2**31 - 1 - n, 2**31 - 1, 2**63 - 1, ahead=2**21 - 1) for n in range(_ALWAYS_FIT))
+    ids = "ff" * 16
+    widest = Position(
+        "t" * 249, 2**31 - 1, 2**63 - 1, 2**31 - 1, ids, Identity(2**63 - 1, 2**15 - 1), "c" * 255, ids, 2**31 - 1, cuts
+    )
+    check_fits(widest)
+    assert len(pack(widest)) <= MAX_METADATA

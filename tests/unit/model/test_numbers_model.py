@@ -458,7 +458,7 @@ class GoesOnAfterAnError(Channel):
     """An error concerns only the batch that it was for."""
 
     def failed(self) -> None:
-        self._in_flight.popleft()
+        self._in_flight.pop(0)
 
 
 class TrustsAnOldBatch(Channel):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.errors import SettingError
 from mirrormaker.model.topic_filter import Filter, is_plain, normalised, python_matcher
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 
 
 def topics(*names: str) -> list[Topic]:

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import FetchResponse
 
-from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Undeliverable, describe
+from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, LogReplaced, Undeliverable, describe
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut, Position
+from mirrormaker.wire.client.cluster_description import Partition, Topic
+from mirrormaker.wire.records.batch import split
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.interrupts import Renumber
+from tests.support.batches import NOW, Record, write_batch
 from tests.support.worker_stage import START, US, Play, Stage, batches, fetcher_of, settle, until
 
 # -- the hot path
@@ -250,7 +253,7 @@ def test_a_target_topic_that_was_created_again_means_new_numbers(play: Play) -> 
     async def scene(stage: Stage) -> None:
         first, second = b"\1" * 16, b"\2" * 16
         stage.lead(1, first)
-        cursor = stage.take(Position(**{**vars(START), "target_topic_id": first.hex()}))
+        cursor = stage.take(replace(START, target_topic_id=first.hex()))
         await settle()
         stage.fetched(cursor, batches(10))
         await settle()
@@ -273,6 +276,34 @@ def test_a_target_topic_without_an_id_is_written_by_its_name(play: Play) -> None
         await settle()
         stage.wires[1].answer(base_offset=1000)
         assert cursor.current.offset == 110
+
+    play(scene)
+
+
+def test_topics_that_get_ids_while_a_stream_runs_are_noticed_when_they_are_created_again(play: Play) -> None:
+    """Both clusters are upgraded from before Kafka 2.8."""
+
+    async def scene(stage: Stage) -> None:
+        first, second = b"\1" * 16, b"\2" * 16
+
+        def lead_source(topic_id: bytes) -> None:
+            stage.stream.source.topics = {"t": Topic("t", topic_id, False, {0: Partition(1, 0, 1)})}
+
+        cursor = stage.take()
+        await settle()
+        for topic_id in (bytes(16), first, first):
+            lead_source(topic_id)
+            stage.lead(1, topic_id)
+            stage.stream.check_topics(cursor)
+            assert cursor.outlets[0].target_id == cursor.target_ids["t"] or not any(topic_id)
+            ids = "" if topic_id == bytes(16) else topic_id.hex()
+            assert (cursor.current.topic_id, cursor.current.target_topic_id) == (ids, ids)
+        stage.lead(1, second)
+        with pytest.raises(LogReplaced):
+            stage.stream.check_topics(cursor)
+        lead_source(second)
+        with pytest.raises(Renumber, match="the source topic was deleted and created again"):
+            stage.stream.check_topics(cursor)
 
     play(scene)
 
@@ -348,3 +379,30 @@ def test_an_error_is_one_line_with_its_number() -> None:
     error: Any = BrokerError(6, "try elsewhere")
     assert error.code == 6 and error.retriable
     assert describe(error).endswith("(6): try elsewhere")
+
+
+def test_a_batch_that_arrives_damaged_is_fetched_again_before_the_partition_stops(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+
+        async def fetch_damaged(offset: int) -> None:
+            await until(lambda: cursor.flowing)
+            assert cursor.expected == offset
+            data = bytearray(write_batch([Record(NOW, None, b"value")], base_offset=offset).data)
+            data[-1] ^= 1
+            stage.fetched(cursor, list(split(memoryview(data))))
+            await settle()
+
+        for _ in range(2):
+            await fetch_damaged(100)
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, batches(2))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        for _ in range(3):
+            assert not cursor.done.done()
+            await fetch_damaged(102)
+        await until(cursor.done.done)
+        assert "does not match its CRC" in str(cursor.done.result())
+
+    play(scene)

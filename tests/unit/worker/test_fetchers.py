@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mirrormaker.model.position import Cut
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import fetchers as fetchers_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetchers import Fetchers

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.wire.records.columns import unpack
 from mirrormaker.wire.transport.connection import Part

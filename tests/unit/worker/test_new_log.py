@@ -10,6 +10,7 @@ import pytest
 
 from mirrormaker.errors import PartitionError
 from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.records.batch import Batch
 from mirrormaker.worker import resume as resume_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler
@@ -280,5 +281,41 @@ def test_an_offset_before_its_predecessors_in_the_same_log_stops_the_partition_f
         ending = cursor.done.result()
         assert isinstance(ending, PartitionError) and not ending.retriable
         assert "another writer uses producer id 7" in str(ending)
+
+    play_with_log(scene)
+
+
+@pytest.mark.parametrize("ids", [FIRST, NO_ID], ids=["with ids", "without ids"])
+@pytest.mark.parametrize("damage", [2048, 512, 64, 4], ids=["beyond the end", "down", "further down", "up by a batch"])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["the next one is acknowledged", "the leader has moved"])
+def test_a_wrong_offset_in_an_answer_neither_stops_the_partition_nor_repeats_a_record(
+    play_with_log: Play, ids: bytes, damage: int, is_refused: bool
+) -> None:
+    """The offset has no checksum; the log tells where the batches are."""
+
+    async def scene(stage: LogStage) -> None:
+        cursor = await running(stage, ids)
+        stage.fetched(cursor, batches(2, 2, 2, 2))
+        await settle()
+        stage.deliver()
+        await settle()
+        stage.deliver(damage=damage)
+        await settle()
+        wire = stage.wires[1]
+        if is_refused:
+            stage.target_log.add(wire.waiting[0][0].data)
+        while wire.waiting:
+            wire.answer(error=6) if is_refused else stage.deliver()
+        await settle()
+        await until(lambda: cursor.flowing or cursor.done.done())
+        assert not cursor.done.done(), cursor.done.result()
+        left = (108 - cursor.expected) // 2
+        stage.fetched(cursor, batches(*[2] * left, offset=cursor.expected))
+        await settle()
+        while wire.waiting:
+            stage.deliver()
+            await settle()
+        numbers = [Batch(memoryview(data)).base_sequence for data in stage.target_log.batches]
+        assert numbers == [0, 20, 22, 24, 26]
 
     play_with_log(scene)

@@ -11,7 +11,7 @@ from mirrormaker.errors import BadFrame, BrokerError, PartitionError, Undelivera
 from mirrormaker.kafka_errors import CODES, Scope
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import Cut
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler

@@ -26,7 +26,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import ConnectionLost, Undeliverable
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Partition, Topic
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.records import columns as columns_module
 from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split

@@ -15,7 +15,8 @@ from mirrormaker.control.control_messages import Ended, NeedsIdentity, Order, Re
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.errors import DriverGone
 from mirrormaker.model.position import Cut, Identity, Position
-from mirrormaker.wire.client.cluster import Cluster, Endpoint, Partition, Topic
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import stream as stream_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.cursor import Cursor
@@ -136,9 +137,9 @@ def test_a_topic_that_the_driver_saw_created_again_is_looked_at_before_it_is_jud
         cursor.stream.check_topics(cursor)
         cursor.done.set_result(None)
 
-    monkeypatch.setattr(StreamMetadata, "refresh_source", look)
-    monkeypatch.setattr(StreamMetadata, "refresh_target", nothing)
-    monkeypatch.setattr(StreamMetadata, "read_settings", nothing)
+    monkeypatch.setattr(StreamMetadata, "_refresh_source", look)
+    monkeypatch.setattr(StreamMetadata, "_refresh_target", nothing)
+    monkeypatch.setattr(StreamMetadata, "_read_settings", nothing)
     monkeypatch.setattr(Cursor, "run", run)
 
     async def body() -> list[Ended]:

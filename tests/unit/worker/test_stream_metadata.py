@@ -200,3 +200,30 @@ def test_missing_numbers_on_a_target_that_is_not_compacted_stop_the_partition_fo
         assert isinstance(ending, PartitionError) and not ending.retriable
 
     play_with_log(scene)
+
+
+def test_partitions_that_come_one_after_the_other_share_one_look_at_their_topics() -> None:
+    target = target_with(max_message_bytes="5000")
+    found, refreshes, answers = dict(target.topics), 0, asyncio.Event()
+    target.topics.clear()
+
+    async def refresh(topics: object = None, *, create: bool = False) -> None:
+        nonlocal refreshes
+        refreshes += 1
+        await answers.wait()
+        target.topics.update(found)
+
+    target.refresh = refresh  # type: ignore[method-assign]
+    metadata = metadata_of(target)
+
+    async def body() -> None:
+        waves = []
+        for _ in range(5):
+            waves += [asyncio.ensure_future(metadata.learn("topic-0", TOPICS)) for _ in range(50)]
+            await settle()
+        answers.set()
+        await asyncio.gather(*waves)
+
+    asyncio.run(body())
+    assert refreshes == 2, "one of the source, and one of the target"
+    assert metadata.max_message_bytes("topic-3") == 5000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,14 @@ from mirrormaker.errors import (
     UnsupportedRequest,
     raise_for,
 )
-from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
+from mirrormaker.wire.client.cluster_description import Description, DescriptionReader, Partition, Topic
 from mirrormaker.wire.credentials import PLAINTEXT, Sasl, Security
 from mirrormaker.wire.protocol import fetch, old_brokers, produce
 from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
 from mirrormaker.wire.transport.connection import Connection, Lease
 from mirrormaker.wire.transport.host_port import join_host_port
 
-_NO_TOPIC_ID = bytes(16)
 # Versions of Metadata that can ask for a topic without creating it (Kafka 0.11), and for permissions (Kafka 2.3).
 _METADATA_WITHOUT_CREATION, _METADATA_WITH_PERMISSIONS = 4, 8
 _LONGEST_DOUBLING = 10  # failures after which the pause no longer grows
@@ -52,25 +51,6 @@ class Endpoint:
 
     def __str__(self) -> str:
         return ",".join(join_host_port(*pair) for pair in self.bootstrap)
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition's leader by node id, its epoch, and the number of replicas."""
-
-    leader: int
-    leader_epoch: int
-    replicas: int
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic and its partitions; the id is all zeros where brokers have none (before Kafka 2.8)."""
-
-    name: str
-    id: bytes
-    internal: bool
-    partitions: dict[int, Partition] = field(default_factory=dict)
 
 
 class Cluster:
@@ -101,6 +81,7 @@ class Cluster:
         self._old: dict[tuple[str, int], old_brokers.ApiVersions] = {}
         # The tasks that renew the logins of connections.
         self._logins: dict[tuple[tuple[str, int], str], asyncio.Task[None]] = {}
+        self._read_all = DescriptionReader()
 
     # -- connections
 
@@ -230,6 +211,11 @@ class Cluster:
         version = None if newest is None else min(newest, connection.best_version(type(request)))
         return await connection.ask(request, timeout or self.endpoint.request_timeout, version)
 
+    async def ask_times(self, request: ApiMessage, times: int) -> list[Any]:
+        """Send the same request so many times to any broker, without waiting in between; return the answers."""
+        connection = await self._any()
+        return await connection.ask_times(request, times, self.endpoint.request_timeout)
+
     async def _any(self, but: tuple[str, int] | None = None) -> Connection:
         """Return a control connection to any broker: an open one, else the first that opens, bootstrap servers last.
 
@@ -260,7 +246,8 @@ class Cluster:
 
         A broker that has just started may know no brokers, topics or partitions yet. An answer without brokers is an
         error. Topics and partitions that were there before are removed only if half a second later another broker has
-        none of them either, or the same broker if it is the only one.
+        none of them either, or the same broker if it is the only one. The same holds for another id of a topic or of the
+        cluster: nothing in an answer has a checksum, and a topic with another id is mirrored from its start.
 
         `create` lets the brokers create a named topic that does not exist, if they are configured to.
         """
@@ -268,17 +255,19 @@ class Cluster:
         asks_all = names is None or (not create and await self._creates_named_topics())
         connection = await self._any()
         answer = await self._describe(connection, None if asks_all else names, create)
-        found, refused = self._topics_in(answer)
-        if self._is_anything_gone(found, names):
+        found = self._with_refused(answer)
+        other_ids = self._other_ids(answer.id, found)
+        if other_ids or self._is_anything_gone(found, names):
             await asyncio.sleep(_SECOND_LOOK)
             another = await self._any(but=(connection.host, connection.port))
             answer = await self._describe(another, None if asks_all else names, create)
-            found, refused = self._topics_in(answer)
-        self.id = answer.cluster_id or ""
-        self.controller = answer.controller_id
-        self.brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+            found = self._with_refused(answer)
+            if self._other_ids(answer.id, found) not in ({}, other_ids):
+                raise ConnectionLost(f"{connection} and {another} do not name the same ids of topics or of the cluster")
+        refused = answer.refused
+        self.id, self.controller, self.brokers = answer.id, answer.controller, dict(answer.brokers)
         if names is None:
-            self.topics, self.refused = found, refused
+            self.topics, self.refused = found, dict(refused)
         else:
             for name in names:
                 self.topics.pop(name, None)
@@ -286,18 +275,19 @@ class Cluster:
             self.topics.update({name: found[name] for name in names if name in found})
             self.refused.update({name: refused[name] for name in names if name in refused})
 
-    async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> Any:
+    async def _describe(self, connection: Connection, names: list[str] | None, create: bool) -> Description:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
-            answer = await connection.ask(request, self.endpoint.request_timeout)
+            read = self._read_all if names is None else DescriptionReader()
+            answer: Description = await connection.ask(request, self.endpoint.request_timeout, read=read)
         except HungUp as error:
             # A broker that requires a login hangs up on the first request without one.
             if self.brokers or self.endpoint.security.sasl:
                 raise
             hint = "if it asks for a login, security.protocol must be SASL_PLAINTEXT or SASL_SSL"
             raise ConnectionLost(f"{error}; {hint}") from error
-        raise_for(answer.error_code, "reading the metadata of the cluster")
+        raise_for(answer.error, "reading the metadata of the cluster")
         if not answer.brokers:
             lost = ConnectionLost(f"{connection} knows no brokers of its cluster yet")
             # The next request goes to another broker.
@@ -305,16 +295,9 @@ class Cluster:
             raise lost
         return answer
 
-    def _topics_in(self, answer: Any) -> tuple[dict[str, Topic], dict[str, int]]:
-        """Return the topics of an answer, and those that it does not describe: these as they were, if they are known."""
-        usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
-        found = {topic.name: topic for topic in usable if topic.partitions}
-        refused = {
-            topic.name: topic.error_code
-            for topic in answer.topics
-            if topic.error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION) and topic.name and topic.name not in found
-        }
-        return found | {name: self.topics[name] for name in refused if name in self.topics}, refused
+    def _with_refused(self, answer: Description) -> dict[str, Topic]:
+        """Return the topics of an answer; those that it does not describe as they were, if they are known."""
+        return answer.topics | {name: self.topics[name] for name in answer.refused if name in self.topics}
 
     def _is_anything_gone(self, found: dict[str, Topic], names: list[str] | None) -> bool:
         """Return True if a known topic that was asked for is not found, or has fewer partitions than before."""
@@ -322,6 +305,16 @@ class Cluster:
         return any(
             topic.name not in found or len(found[topic.name].partitions) < len(topic.partitions) for topic in known
         )
+
+    def _other_ids(self, cluster_id: str, found: Mapping[str, Topic]) -> dict[str, bytes | str]:
+        """Return the ids that differ from those before, by topic; that of the cluster under the empty name."""
+        known = {name: self.topics[name].id for name in found if name in self.topics}
+        others: dict[str, bytes | str] = {
+            name: found[name].id for name, before in known.items() if any(before) and found[name].id != before
+        }
+        if self.id and cluster_id != self.id:
+            others[""] = cluster_id
+        return others
 
     async def _creates_named_topics(self) -> bool:
         """Return True before Kafka 0.11: there a request that names a topic creates it, so all topics are requested."""
@@ -340,18 +333,6 @@ class Cluster:
         known = self.topics.get(topic)
         found = known.partitions.get(partition) if known else None
         return found if found and found.leader in self.brokers else None
-
-
-def _topic(answer: Any) -> Topic:
-    rows = sorted(answer.partitions, key=lambda p: p.partition_index)
-    partitions = {
-        number: Partition(p.leader_id, max(-1, p.leader_epoch), len(p.replica_nodes))
-        for number, p in enumerate(rows)
-        # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
-        if number == p.partition_index
-    }
-    topic_id = answer.topic_id.bytes if answer.topic_id is not None else _NO_TOPIC_ID
-    return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)
 
 
 def topic_id(cluster: Cluster, name: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, Unanswered
@@ -19,7 +20,7 @@ LATEST, EARLIEST = -1, -2
 # As the replica id of a request: the broker answers with the log end offset instead of the high watermark.
 DEBUGGING_REPLICA = -2
 _ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
-_CHUNK = 1000  # partitions in one request: the event loop must not stand still for long
+_CHUNK = 500  # partitions in one request: the event loop must not stand still for long
 
 
 async def list_offsets(
@@ -82,6 +83,63 @@ async def _ask_leader(
 def _offset(answer: Any) -> int:
     """Return the offset of an answer; before Kafka 0.10.1 it is the only one of a list."""
     return int(answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset)
+
+
+class _SharedLookups:
+    """Lookups of single partitions that come in the same turn of the event loop go out in one request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = weakref.ref(cluster)
+        # By timestamp and replica id, the partitions of the next request.
+        self._next: dict[tuple[int, int], dict[TopicPartition, asyncio.Future[int]]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def look_up(self, key: TopicPartition, when: int, replica: int) -> int:
+        """Return one partition's offset; raise the error of its leader."""
+        loop = asyncio.get_running_loop()
+        if (when, replica) not in self._next:
+            self._next[when, replica] = {}
+            loop.call_soon(self._send, when, replica)
+        answer = self._next[when, replica].setdefault(key, loop.create_future())
+        # Several may wait for it, and each of them may be cancelled.
+        return await asyncio.shield(answer)
+
+    def _send(self, when: int, replica: int) -> None:
+        request = asyncio.ensure_future(self._ask(self._next.pop((when, replica)), when, replica))
+        self._requests.add(request)
+        request.add_done_callback(self._requests.discard)
+
+    async def _ask(self, waiting: dict[TopicPartition, asyncio.Future[int]], when: int, replica: int) -> None:
+        cluster = self._cluster()
+        assert cluster is not None, "those who wait have the cluster"
+        found: Mapping[TopicPartition, int | BaseException]
+        try:
+            found = await list_offsets(cluster, waiting, when, replica=replica)
+        except BaseException as error:  # whatever it is, it is the error of all who wait
+            found = dict.fromkeys(waiting, error)
+        for key, answer in waiting.items():
+            result = found[key]
+            if isinstance(result, asyncio.CancelledError):
+                answer.cancel()
+            elif isinstance(result, BaseException):
+                # Each of them raises it: without this, its traceback would grow each time.
+                answer.set_exception(result.with_traceback(None))
+                answer.exception()  # asyncio would complain about an exception that nobody has looked at
+            else:
+                answer.set_result(result)
+
+
+_LOOKUPS: weakref.WeakKeyDictionary[Cluster, _SharedLookups] = weakref.WeakKeyDictionary()
+
+
+async def look_up_offset(cluster: Cluster, key: TopicPartition, when: int, *, replica: int = -1) -> int:
+    """Return one partition's offset at the timestamp `when`; raise the error of its leader.
+
+    Thousands of partitions that resume at the same time share a few requests.
+    """
+    if cluster not in _LOOKUPS:
+        _LOOKUPS[cluster] = _SharedLookups(cluster)
+    return await _LOOKUPS[cluster].look_up(key, when, replica)
 
 
 async def find_offsets(

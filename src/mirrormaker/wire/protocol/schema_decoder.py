@@ -134,7 +134,11 @@ def _array(read: Read, reader: Reader) -> list[Any] | None:
 
 def _numbers(kind: Any, reader: Reader) -> list[Any] | None:
     count = _count(reader, kind.size)
-    return None if count is None else list(struct.unpack(f">{count}{kind.fmt}", reader.slice(count * kind.size)))
+    if not count:
+        return None if count is None else []
+    numbers = struct.unpack_from(f">{count}{kind.fmt}", reader.data, reader.at)
+    reader.at += count * kind.size
+    return list(numbers)
 
 
 def _count(reader: Reader, least: int) -> int | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from mirrormaker.errors import CorruptBatch
+from mirrormaker.errors import BadChecksum, CorruptBatch
 from mirrormaker.wire.records.compression import CODECS
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -79,7 +79,7 @@ class Batch:
         if self.count < 0 or self.last_offset < self.base_offset:
             raise CorruptBatch(f"the batch at offset {self.base_offset} has a negative record count or offset delta")
         if crc32c(self._covered_by_crc) != self._crc:
-            raise CorruptBatch(f"the batch at offset {self.base_offset} does not match its CRC")
+            raise BadChecksum(f"the batch at offset {self.base_offset} does not match its CRC")
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Rewrite the header for the target: base offset 0, this identity and sequence number, and a CRC that matches.
@@ -178,7 +178,7 @@ class Batches:
         data, start = self.data, self.bounds[0]
         for index, (stop, crc) in enumerate(zip(self.bounds[1:], self.headers["crc"].tolist(), strict=True)):
             if crc32c(data[start + _ATTRIBUTES_AT : stop]) != crc:
-                raise CorruptBatch(f"the batch at offset {self[index].base_offset} does not match its CRC")
+                raise BadChecksum(f"the batch at offset {self[index].base_offset} does not match its CRC")
             start = stop
 
 

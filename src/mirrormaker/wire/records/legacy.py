@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from mirrormaker.errors import BadCompression, CorruptBatch
+from mirrormaker.errors import BadChecksum, BadCompression, CorruptBatch
 from mirrormaker.wire.records.arrow import from_columns, slices, to_table
 from mirrormaker.wire.records.batch import CODEC_MASK, LOG_APPEND_TIME, SMALLEST_MESSAGE, Batch, Batches
 from mirrormaker.wire.records.columns import Records
@@ -83,11 +83,11 @@ class _Messages:
         return at + 4, size
 
     def check(self) -> None:
-        """Raise CorruptBatch if a message does not match its CRC."""
+        """Raise BadChecksum if a message does not match its CRC."""
         raw = self.data.data
         for start, end, crc in zip(self.starts.tolist(), self.ends.tolist(), self.crcs.tolist(), strict=True):
             if zlib.crc32(raw[start + _PREFIX + _CRC.size : end]) != crc:
-                raise CorruptBatch(f"the message at offset {_offset(raw, start)} does not match its CRC")
+                raise BadChecksum(f"the message at offset {_offset(raw, start)} does not match its CRC")
 
     def records(self, which: slice = slice(None)) -> Records:
         """Return some of the messages as records."""

@@ -22,13 +22,20 @@ from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.protocol.messages import ApiMessage, decode_response, longest_answer
 from mirrormaker.wire.transport.answers import BARE, Answered, AnswerReader, Expected, reason_of
 from mirrormaker.wire.transport.host_port import join_host_port
+from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.wire.transport.tls import TlsLayer
 
-__all__ = ["Answered", "Connection", "Lease", "Part"]
+__all__ = ["Answered", "Connection", "Lease", "Part", "read_answer"]
 
 Part = bytes | bytearray | memoryview
 # Returns True while the connection may send. It is called before each write.
 Lease = Callable[[], bool]
+
+# Makes an answer of its request, its bytes and the version of both.
+ReadAnswer = Callable[[ApiMessage, memoryview, int], Any]
+
+# Bytes of an answer that takes so long to read, 10 ms or so, that the event loop must have its turns meanwhile.
+_LONG_ANSWER = 32 << 10
 
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhi")  # size, API key, API version, correlation id
@@ -36,6 +43,13 @@ _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _API_VERSIONS = 18
 _LONGEST_TOKEN = 1 << 20  # bytes of a SASL token without a header
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
+
+
+def read_answer(request: ApiMessage, data: memoryview, version: int) -> Any:
+    """Decode an answer; raise BadFrame if it does not fit the request."""
+    answer = decode_response(type(request), data, version)
+    check_answer(request, answer)
+    return answer
 
 
 class Connection:
@@ -243,26 +257,40 @@ class Connection:
 
         return future, answered
 
-    async def ask(self, request: ApiMessage, timeout: float, version: int | None = None) -> Any:
-        """Send one of kafka-python's requests, by default in the newest version that both sides know.
+    async def ask(
+        self, request: ApiMessage, timeout: float, version: int | None = None, read: ReadAnswer = read_answer
+    ) -> Any:
+        """Send one of kafka-python's requests, by default in the newest version that both sides know; return the answer.
 
-        An answer that cannot be decoded, or that does not fit the request, is BadFrame and ends the connection.
+        `read` makes the answer of its bytes. An answer that cannot be decoded, or that does not fit the request, is BadFrame and
+        ends the connection.
         """
+        return (await self.ask_times(request, 1, timeout, version, read))[0]
+
+    async def ask_times(
+        self,
+        request: ApiMessage,
+        times: int,
+        timeout: float,
+        version: int | None = None,
+        read: ReadAnswer = read_answer,
+    ) -> list[Any]:
+        """Send the same request so many times as `ask` does, without waiting in between; return the answers."""
         version = self.best_version(type(request)) if version is None else version
-        body = request.encode(version=version)
-        answer = self.request(request.API_KEY, version, request.flexible_version_q(version), [body])
+        body, flexible = request.encode(version=version), request.flexible_version_q(version)
+        answers = [self.request(request.API_KEY, version, flexible, [body]) for _ in range(times)]
         try:
             # In Python 3.11 wait_for loses a cancellation that comes together with the answer.
             async with asyncio.timeout(timeout):
-                data = await asyncio.shield(answer)
+                found = await asyncio.gather(*answers)
         except TimeoutError as error:
             late = Silent(f"{self} did not answer {request.name} within {timeout:g} s")
             self.close(late)
             raise late from error
         try:
-            decoded = decode_response(type(request), data, version)
-            check_answer(request, decoded)
-            return decoded
+            if max(map(len, found)) > _LONG_ANSWER:
+                return await run_in_thread(lambda: [read(request, data, version) for data in found])
+            return [read(request, data, version) for data in found]
         except BadFrame as error:
             bad = BadFrame(f"{self}: {error}")
             # The next request goes over another connection, to another broker if any broker will do.

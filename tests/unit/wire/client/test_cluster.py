@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import threading
+import uuid
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -15,6 +18,8 @@ from mirrormaker.errors import BadFrame, ConnectionLost, HungUp
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
+from mirrormaker.wire.protocol.messages import ApiMessage
+from mirrormaker.wire.transport.connection import read_answer
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -194,6 +199,33 @@ def test_a_topic_with_fewer_partitions_than_before_is_looked_at_twice() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("wrong", [{"topic_id": 7}, {"cluster": "damaged"}], ids=["of a topic", "of the cluster"])
+def test_an_id_that_only_one_answer_names_is_not_believed(wrong: dict[str, Any]) -> None:
+    """Nothing in an answer has a checksum, and a topic with another id would be mirrored from its start."""
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            topics: dict[str, int | list[int]] = {"orders": 2}
+            right = metadata({1: broker.port}, topics, topic_id=6)
+            damaged = metadata({1: broker.port}, topics, **{"topic_id": 6, **wrong})
+            other = metadata({1: broker.port}, topics, topic_id=8, cluster="new")
+            answers = [right, damaged, right, damaged, other, other, other]
+            broker.answers[_METADATA] = lambda _version, _body: answers.pop(0)
+            await cluster.refresh()
+            before = cluster.id, cluster.topics["orders"].id
+            await cluster.refresh(["orders"])
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            with pytest.raises(ConnectionLost, match="do not name the same ids"):
+                await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == before
+            await cluster.refresh()
+            assert (cluster.id, cluster.topics["orders"].id) == ("new", uuid.UUID(int=8).bytes)
+            assert not answers
+
+    run(test())
+
+
 def test_partitions_after_a_gap_have_to_wait() -> None:
     """A broker leaves out a partition that never had a leader."""
 
@@ -234,5 +266,52 @@ def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one
             with pytest.raises(BadFrame):
                 await cluster.refresh()
             await cluster.refresh()
+
+    run(test())
+
+
+def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        decoded.append(len(data))
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", counted)
+            for _ in range(5):
+                await cluster.refresh()
+                del cluster.topics["orders"]
+            assert len(decoded) == 1
+            broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 3})
+            await cluster.refresh()
+            assert len(cluster.topics["orders"].partitions) == 3
+            assert len(decoded) == 2
+
+    run(test())
+
+
+def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(request: ApiMessage, data: memoryview, version: int) -> Any:
+        threads.append(threading.current_thread())
+        return read_answer(request, data, version)
+
+    async def test() -> None:
+        broker = ScriptedBroker({})
+        async with broker.running() as cluster:
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", noted)
+            for partitions in (2, 3000):
+                broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": partitions})
+                await cluster.refresh()
+                assert len(cluster.topics["orders"].partitions) == partitions
+            assert [thread is threading.current_thread() for thread in threads] == [True, False]
+            broker.answers[_METADATA] = b"\0" * 50_000 + b"\1"
+            with pytest.raises(BadFrame):
+                await cluster.refresh()
 
     run(test())

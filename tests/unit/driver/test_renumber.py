@@ -1,0 +1,83 @@
+"""Partitions whose records go elsewhere because a topic has grown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirrormaker.control.control_messages import NeedsIdentity
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.renumber import Renumbering
+from mirrormaker.driver.routing import Routing
+from mirrormaker.driver.scheduler import Reactions, Scheduler
+from mirrormaker.model.partition_life import Life, Waiting
+from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import Partition, Topic
+
+_TOPICS, _PARTITIONS = 5, 40
+
+
+class CountedRouting(Routing):
+    """Counts how often it is asked for the numbers of partitions."""
+
+    asked = 0
+
+    def counts(self, topic: str) -> tuple[int, int]:
+        CountedRouting.asked += 1
+        return super().counts(topic)
+
+
+def cluster_with(partitions: int) -> Cluster:
+    cluster = Cluster(Endpoint((("there", 9092),)))
+    for number in range(_TOPICS):
+        grow(cluster, f"topic-{number}", partitions)
+    return cluster
+
+
+def grow(cluster: Cluster, topic: str, partitions: int) -> None:
+    cluster.topics[topic] = Topic(topic, bytes(16), False, {n: Partition(1, 0, 1) for n in range(partitions)})
+
+
+class Office:
+    """A flow with every partition of all topics."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[str, int]] = []
+        nothing: Any = lambda *_: None  # noqa: E731
+        reactions = Reactions(lambda: True, self.allocate, nothing, nothing)
+        self.scheduler = Scheduler(0, 1, ControlServer(), nothing, reactions, "the log")
+        for topic in range(_TOPICS):
+            for number in range(_PARTITIONS):
+                cuts = (Cut(number, 0, 0),)
+                at = Position(f"topic-{topic}", number, 0, -1, "", Identity(1, 0), "there", "", _PARTITIONS, cuts)
+                self.scheduler.add(OwnedPartition(at, Life(Waiting(clean=True))))
+        self.source, self.target = cluster_with(_PARTITIONS), cluster_with(_PARTITIONS)
+        starts: Any = nothing
+        self.renumbering = Renumbering(
+            self.scheduler, nothing, starts, nothing, nothing, abort_on_send_failure=False, spawn=nothing, fail=nothing
+        )
+        starts.routing = CountedRouting(self.source, self.target, "a file", None, None, False)
+
+    def allocate(self, owned: OwnedPartition, need: Any) -> None:
+        assert isinstance(need, NeedsIdentity)
+        self.wanted.append(owned.position.key)
+
+
+def test_a_grown_topic_counts_at_its_second_sight_and_the_others_stay() -> None:
+    office = Office()
+    office.renumbering.check_partition_counts()
+    grow(office.target, "topic-3", _PARTITIONS + 1)
+    office.renumbering.check_partition_counts()
+    assert office.wanted == []
+    office.renumbering.check_partition_counts()
+    assert office.wanted == [("topic-3", number) for number in range(_PARTITIONS)]
+    office.renumbering.check_partition_counts()
+    assert len(office.wanted) == _PARTITIONS, "they have asked already"
+
+
+def test_topics_are_looked_at_once_however_many_partitions_they_have() -> None:
+    office = Office()
+    CountedRouting.asked = 0
+    office.renumbering.check_partition_counts()
+    assert CountedRouting.asked <= 2 * _TOPICS
