@@ -5,7 +5,7 @@ docs/observing.md has the definitions for users.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -39,6 +39,7 @@ class SourceTotals:
     waiting: int
     stopped: int
     lag: int
+    behind: int
     lag_unknown: int
     records_per_second: float
     bytes_per_second: float
@@ -102,7 +103,7 @@ class Totals:
 
 @dataclass
 class PartitionSums:
-    """What is added up over partitions, for the whole mirror, for a source, or for a stream."""
+    """The sums over the partitions of a source, or of a stream."""
 
     states: Counter[str] = field(default_factory=Counter)
     topics: set[str] = field(default_factory=set)
@@ -110,13 +111,24 @@ class PartitionSums:
     behind: int = 0
     lag_unknown: int = 0
 
-    def add(self, row: Partition) -> None:
-        """Add one partition."""
-        self.states[row.state] += 1
-        self.topics.add(row.topic)
-        self.lag += row.lag
-        self.behind += row.lag > 0
-        self.lag_unknown += not row.lag_known
+    @classmethod
+    def of(cls, rows: list[Partition]) -> PartitionSums:
+        """Add up partitions."""
+        return cls(
+            states=Counter([row.state for row in rows]),
+            topics={row.topic for row in rows},
+            lag=sum([row.lag for row in rows]),
+            behind=len([row for row in rows if row.lag]),
+            lag_unknown=len([row for row in rows if not row.lag_known]),
+        )
+
+    def add(self, other: PartitionSums) -> None:
+        """Add the sums of other partitions of the same source."""
+        self.states += other.states
+        self.topics |= other.topics
+        self.lag += other.lag
+        self.behind += other.behind
+        self.lag_unknown += other.lag_unknown
 
 
 class SnapshotSums:
@@ -124,8 +136,7 @@ class SnapshotSums:
 
     def __init__(self) -> None:
         self._rows: tuple[Partition, ...] | None = None
-        self._all = PartitionSums()
-        self._by_source: dict[str, PartitionSums] = {}
+        self._by_source: dict[str, PartitionSums] = defaultdict(PartitionSums)
         self._by_stream: dict[tuple[str, int | None], PartitionSums] = {}
 
     def totals(self, snapshot: Snapshot, now: float) -> Totals:
@@ -134,36 +145,36 @@ class SnapshotSums:
         if self._rows is not snapshot.partitions:
             self._rows = snapshot.partitions
             self._sum_up(snapshot.partitions)
-        counts = [source.counts for source in snapshot.sources]
-        paces = [count.all.pace(now) for count in counts]
-        everything, states = self._all, self._all.states
+        sources = tuple(self._sources(snapshot, now))
         return Totals(
-            records=sum(count.all.records for count in counts),
-            bytes=sum(count.all.bytes for count in counts),
-            lag=everything.lag,
-            partitions=states.total(),
-            flowing=states[FLOWING],
-            waiting=states[WAITING],
-            stopped=states[STOPPED],
-            behind=everything.behind,
-            lag_unknown=everything.lag_unknown,
+            records=sum(source.counts.all.records for source in snapshot.sources),
+            bytes=sum(source.counts.all.bytes for source in snapshot.sources),
+            lag=sum(source.lag for source in sources),
+            partitions=sum(source.partitions for source in sources),
+            flowing=sum(source.flowing for source in sources),
+            waiting=sum(source.waiting for source in sources),
+            stopped=sum(source.stopped for source in sources),
+            behind=sum(source.behind for source in sources),
+            lag_unknown=sum(source.lag_unknown for source in sources),
             streams_at_work=snapshot.streams_at_work,
-            records_per_second=sum(records for records, _ in paces),
-            bytes_per_second=sum(size for _, size in paces),
-            sources=tuple(self._sources(snapshot, paces)),
+            records_per_second=sum(source.records_per_second for source in sources),
+            bytes_per_second=sum(source.bytes_per_second for source in sources),
+            sources=sources,
             streams=tuple(self._streams(snapshot, now)),
         )
 
     def _sum_up(self, rows: Iterable[Partition]) -> None:
-        self._all, self._by_source, self._by_stream = PartitionSums(), {}, {}
+        by_stream: dict[tuple[str, int | None], list[Partition]] = defaultdict(list)
         for row in rows:
-            self._all.add(row)
-            self._by_source.setdefault(row.source, PartitionSums()).add(row)
-            self._by_stream.setdefault((row.source, row.stream), PartitionSums()).add(row)
+            by_stream[row.source, row.stream].append(row)
+        self._by_stream = {key: PartitionSums.of(found) for key, found in by_stream.items()}
+        self._by_source = defaultdict(PartitionSums)
+        for (source, _), sums in self._by_stream.items():
+            self._by_source[source].add(sums)
 
-    def _sources(self, snapshot: Snapshot, paces: Iterable[tuple[float, float]]) -> Iterable[SourceTotals]:
-        for source, pace in zip(snapshot.sources, paces, strict=True):
-            sums = self._by_source.get(source.name, PartitionSums())
+    def _sources(self, snapshot: Snapshot, now: float) -> Iterable[SourceTotals]:
+        for source in snapshot.sources:
+            sums, pace = self._by_source[source.name], source.counts.all.pace(now)
             yield SourceTotals(
                 name=source.name,
                 is_assigned=source.is_assigned,
@@ -175,6 +186,7 @@ class SnapshotSums:
                 waiting=sums.states[WAITING],
                 stopped=sums.states[STOPPED],
                 lag=sums.lag,
+                behind=sums.behind,
                 lag_unknown=sums.lag_unknown,
                 records_per_second=pace[0],
                 bytes_per_second=pace[1],
