@@ -183,7 +183,7 @@ class Status:
             records, size = counted.pace(now)
             rows.append(
                 {
-                    **row.__dict__,
+                    **row._asdict(),
                     "records": counted.records,
                     "records_per_second": round(records, 1),
                     "bytes_per_second": round(size),
