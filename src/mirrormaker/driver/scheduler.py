@@ -253,7 +253,6 @@ class Scheduler:
         self.has_seen_streams = True
         self._absent_since.pop(stream, None)
         self.counts.streams[stream].arrived()
-        self.changes += 1
         if self.counts.streams[stream].starts > 1 and not self._is_stopping:
             self._report(StreamBack(stream))
         self._alarmed.discard(stream)
@@ -264,7 +263,6 @@ class Scheduler:
         """Take back the partitions of a stream that is gone; its requests may still be under way."""
         self._absent_since[stream] = time.monotonic()
         self.counts.streams[stream].left()
-        self.changes += 1
         self._takes.pop(stream, None)
         self._releases.pop(stream, None)
         lost = [owned for owned in self if owned.stream == stream and owned.is_running]
