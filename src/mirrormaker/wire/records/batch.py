@@ -104,6 +104,7 @@ _HEADERS = np.dtype(
 )  # fmt: skip
 
 _ROWS = 1 << 14  # headers that are read at a time
+_HIGHEST_BASE_OFFSET = (1 << 63) - (1 << 32)  # the offsets of all records of a batch must fit into 64 bits
 
 
 class Batches:
@@ -155,9 +156,10 @@ class Batches:
             # The places of all bytes take eight times as much memory as the bytes: not too many at a time.
             rows = [data[at[n : n + _ROWS, None] + width] for n in range(0, len(at) or 1, _ROWS)]
             headers = (rows[0] if len(rows) == 1 else np.concatenate(rows)).view(_HEADERS)[:, 0]
-            if ((headers["count"] < 0) | (headers["last_offset_delta"] < 0)).any():
+            is_negative = (headers["count"] < 0) | (headers["last_offset_delta"] < 0)
+            if (is_negative | (headers["base_offset"] > _HIGHEST_BASE_OFFSET)).any():
                 raise CorruptBatch(
-                    f"a batch at or after offset {self.first_offset} has a negative record count or offset delta"
+                    f"a batch at or after offset {self.first_offset} has an impossible record count or offset"
                 )
             self._headers = headers
         return self._headers

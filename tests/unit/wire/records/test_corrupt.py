@@ -142,6 +142,13 @@ def test_a_number_changed_in_the_header(written: Written, field: tuple[int, str]
     outcome(damaged)
 
 
+def test_offsets_that_do_not_fit_into_64_bits_are_refused() -> None:
+    damaged = bytearray(write_batch([Record(NOW, None, b"value")] * 8).data)
+    put(damaged, BASE_OFFSET, (1 << 63) - 4)
+    stamp_crc(damaged)
+    assert outcome(damaged) == "refused"
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @given(st.lists(look_alikes | st.sampled_from(LONG), max_size=10).map(b"".join), st.integers(-1, 40))
 def test_records_of_anything_at_all(codec: int, payload: bytes, count: int) -> None:
@@ -236,7 +243,7 @@ def test_a_header_that_counts_backwards_is_refused_each_time() -> None:
     stamp_crc(data)
     batch = only(data)
     for check in (batch.check, lambda: batch.headers, lambda: unpack(batch)):
-        with pytest.raises(CorruptBatch, match=r"offset 7 has a negative record count"):
+        with pytest.raises(CorruptBatch, match=r"offset 7 has an impossible record count"):
             check()
 
 
