@@ -49,11 +49,14 @@ class MirrorStatus:
     flowing: int
     waiting: int
     stopped: int
+    lag_unknown: int = 0
+    streams_at_work: int = 0
 
     @property
     def caught_up(self) -> bool:
-        """True if every partition flows and nothing is left to copy, as far as the mirror knows."""
-        return self.partitions > 0 and self.flowing == self.partitions and self.lag == 0
+        """True if every partition flows, or did until the mirror ended, and the source says that nothing is left to copy."""
+        is_all_known = self.partitions > 0 and self.stopped == self.lag_unknown == 0
+        return is_all_known and self.lag == 0 and (self.flowing == self.partitions or not self.running)
 
 
 class Mirror:
@@ -156,6 +159,8 @@ class Mirror:
             totals.flowing,
             totals.waiting,
             totals.stopped,
+            totals.lag_unknown,
+            totals.streams_at_work,
         )
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 
 from mirrormaker.cli.command import Command, Example
-from mirrormaker.console.display import duration
 from mirrormaker.settings.command_line import Option
+from mirrormaker.status.figures import duration
 
 _PARTITIONS = 8
 _OPTIONS = (

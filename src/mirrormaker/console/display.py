@@ -6,10 +6,8 @@ import contextlib
 import json
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, TextIO, cast
+from typing import TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,89 +16,23 @@ from rich.text import Text
 
 from mirrormaker.events.event import Event
 from mirrormaker.status.event_log import EventLog
-
-_WINDOW = 10.0  # seconds over which rates are averaged
-
-
-class StreamTotals(NamedTuple):
-    """One stream in the live display."""
-
-    name: str
-    partitions: int
-    bytes_per_second: float
-    lag: int
+from mirrormaker.status.figures import Totals
 
 
-@dataclass(frozen=True)
-class Totals:
-    """The mirror at one moment, added up."""
-
-    records: int
-    bytes: int
-    lag: int
-    partitions: int
-    flowing: int
-    waiting: int
-    stopped: int
-    streams: tuple[StreamTotals, ...] = ()
-
-
-class Rates:
-    """Records and bytes per second, averaged over the last ten seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int, int]] = deque()
-
-    def add(self, now: float, records: int, size: int) -> None:
-        """Add the totals of a moment."""
-        self._seen.append((now, records, size))
-        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW:
-            self._seen.popleft()
-
-    @property
-    def per_second(self) -> tuple[float, float]:
-        """Records and bytes per second."""
-        if len(self._seen) < 2:
-            return 0.0, 0.0
-        (t0, r0, b0), (t1, r1, b1) = self._seen[0], self._seen[-1]
-        seconds = max(1e-6, t1 - t0)
-        return (r1 - r0) / seconds, (b1 - b0) / seconds
-
-
-def progress_line(totals: Totals, rates: tuple[float, float]) -> str:
+def progress_line(totals: Totals) -> str:
     """Return the progress line."""
     parts = [
-        f"{count(rates[0])} records/s",
-        f"{rates[1] / 1e6:.1f} MB/s",
+        f"{count(totals.records_per_second)} records/s",
+        f"{totals.bytes_per_second / 1e6:.1f} MB/s",
         f"{totals.records:,} records in total",
         f"lag {totals.lag:,}",
-        catch_up(totals.lag, rates[0]),
+        totals.standing,
     ]
     if totals.waiting:
         parts.append(f"{totals.waiting} of {totals.partitions} partitions wait")
     if totals.stopped:
         parts.append(f"{totals.stopped} partitions stopped")
     return ", ".join(parts)
-
-
-def catch_up(lag: int, rate: float) -> str:
-    """Return how long it takes to catch up at this pace."""
-    if lag == 0:
-        return "caught up"
-    if rate < 1:
-        return "not moving"
-    return f"caught up in {duration(lag / rate)}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the unit that people would use."""
-    if seconds < 1:
-        return "under 1 s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def count(number: float) -> str:
@@ -159,9 +91,9 @@ class Display:
         self.events = EventLog()
         self._as_json = as_json
         self._interval, self._totals = interval, totals
-        self._rates = Rates()
         self._started = self._last_line = time.monotonic()
         self._live: Live | None = None
+        self._shown: Totals | None = None  # on the live display: those of the last tick
 
     def report(self, event: Event) -> None:
         """Log an event, and write it in its own line."""
@@ -197,14 +129,20 @@ class Display:
     def tick(self) -> None:
         """Take in the totals, and write the progress line when it is due; call it about once a second."""
         now = time.monotonic()
-        totals = self._totals()
-        self._rates.add(now, totals.records, totals.bytes)
+        self._shown = totals = self._totals()
         if self._live is None and now - self._last_line >= self._interval:
             self._last_line = now
-            records, size = self._rates.per_second
-            figures = {"records_per_second": round(records, 1), "bytes_per_second": round(size)}
-            more = {"records": totals.records, "bytes": totals.bytes, "lag": totals.lag}
-            self._write(progress_line(totals, (records, size)), "progress", **figures, **more)
+            self._write(
+                progress_line(totals),
+                "progress",
+                records_per_second=round(totals.records_per_second, 1),
+                bytes_per_second=round(totals.bytes_per_second),
+                records=totals.records,
+                bytes=totals.bytes,
+                lag=totals.lag,
+                lag_unknown=totals.lag_unknown,
+                streams_at_work=totals.streams_at_work,
+            )
 
     def stop(self) -> None:
         """End the live display."""
@@ -218,12 +156,12 @@ class Display:
         return time.monotonic() - self._started
 
     def _render(self) -> Group:
-        totals = self._totals()
-        rates = self._rates.per_second
+        totals = self._shown or self._totals()
         table = Table(box=None, pad_edge=False, show_edge=False)
         for title in ("stream", "partitions", "MB/s", "lag"):
             table.add_column(title, justify="left" if title == "stream" else "right", header_style="dim")
         for stream in totals.streams:
-            speed = f"{stream.bytes_per_second / 1e6:.1f}"
-            table.add_row(stream.name, str(stream.partitions), speed, f"{stream.lag:,}")
-        return Group(Text(progress_line(totals, rates), style="bold"), table)
+            name = str(stream.number) if len(totals.sources) == 1 else f"{stream.source}/{stream.number}"
+            speed = f"{stream.bytes_per_second / 1e6:.1f}" if stream.is_at_work else "not at work"
+            table.add_row(name, str(stream.partitions), speed, f"{stream.lag:,}")
+        return Group(Text(progress_line(totals), style="bold"), table)

@@ -28,6 +28,7 @@ from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.sole_member import SoleMember
+from mirrormaker.driver.source_ends import SourceEnds
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.driver.stream_jobs import StreamJobs
 from mirrormaker.driver.topic_sync import TopicSync
@@ -92,7 +93,6 @@ class Flow:
         self.was_started = False
         # False if the target cannot tell which records it has (before Kafka 0.11).
         self.is_exact = True
-        self._earlier_totals = (0, 0)  # records and bytes of partitions that went to other processes
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expiration_ms = 86_400_000
@@ -156,6 +156,7 @@ class Flow:
             self.acquisition,
             lambda: self.topic_sync.troubles,
         )
+        self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
         self._listener = RebalanceListener(wiring.listener, report)
         self._zookeeper_writer: ZooKeeperWriter | None = None
@@ -238,6 +239,7 @@ class Flow:
             self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
             self._spawn(self.committer.run())
             self._spawn(self._tick_every_second())
+            self._spawn(self._source_ends.run())
             if self._zookeeper_writer is not None:
                 self._spawn(self._zookeeper_writer.run())
             await self._unless_ended(self.ready.wait())
@@ -257,11 +259,10 @@ class Flow:
             self._failure.exception()  # asyncio would complain about an exception that nobody has looked at
 
     @property
-    def records_and_bytes(self) -> tuple[int, int]:
-        """Everything that this flow has mirrored, also of partitions that it no longer has."""
-        owned = self.scheduler.owned.values()
-        records, size = self._earlier_totals
-        return records + sum(o.records for o in owned), size + sum(o.bytes for o in owned)
+    def without_start(self) -> set[TopicPartition]:
+        """The partitions that are assigned to this process and have no start position yet."""
+        missing = self.membership.generation.assigned - self.scheduler.owned.keys()
+        return {key for key in missing if key[0] in self.source.topics}
 
     async def _unless_ended(self, work: Coroutine[Any, Any, Any]) -> None:
         """Wait for something, but not for longer than the flow runs."""
@@ -324,6 +325,7 @@ class Flow:
         self.acquisition.pending &= generation.assigned if was_member_all_the_time else set()
         self.goals.joined_at = time.monotonic()
         self.scheduler.counts.rebalances += 1
+        self.scheduler.changes += 1
         self.acquisition.assigned.set()
 
     async def _follow_assignments(self) -> None:
@@ -358,9 +360,7 @@ class Flow:
         with contextlib.suppress(*OUTAGE):
             await self.committer.commit_moved()
         for key in keys & self.scheduler.owned.keys():
-            owned = self.scheduler.remove(key)
-            records, size = self._earlier_totals
-            self._earlier_totals = (records + owned.records, size + owned.bytes)
+            self.scheduler.remove(key)
 
     # -- the end
 
@@ -381,5 +381,6 @@ class Flow:
                 await asyncio.wait_for(self.membership.leave(), 3)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._listener.revoked(set(self.scheduler.owned)), 3)
+        await self._source_ends.look_at_all()
         self.source.close()
         self.target.close()

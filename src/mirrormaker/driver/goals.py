@@ -34,6 +34,7 @@ class Goals:
         self._membership, self._scheduler, self._acquisition = membership, scheduler, acquisition
         self._troubles = troubles
         self.joined_at = 0.0  # when the group last gave this process partitions
+        self.were_reached = False
 
     async def set(self) -> None:
         """Set the goal of every partition that has none yet."""
@@ -46,18 +47,24 @@ class Goals:
                 owned = self._scheduler.owned.get(key)
                 # A source that ends before the position was truncated: the partition's stream finds that out first.
                 if owned is not None and isinstance(end, int) and end >= owned.position.offset:
-                    owned.goal = owned.high_watermark = end
+                    owned.goal = end
+                    owned.source_ends_at(end)
 
     def are_reached(self) -> bool:
         """Return True if every goal is reached and the group is not about to give this process more partitions."""
+        self.were_reached = self.were_reached or self._are_reached()
+        return self.were_reached
+
+    def _are_reached(self) -> bool:
         acquisition, assigned = self._acquisition, self._membership.generation.assigned
         if not self._membership.is_settled or acquisition.pending or acquisition.assigned.is_set():
             return False
         if any(trouble.is_passing for trouble in self._troubles().values()):
             return False
         if not self._scheduler.owned and self._membership.topics:
-            # Other processes have all partitions, or are just letting go of some.
-            return time.monotonic() - self.joined_at > _SETTLED_AFTER
+            # Other processes have all partitions, or are just letting go of some. They have got ours if no stream was at
+            # work here: then this process is not done before it could help.
+            return self._scheduler.streams_at_work > 0 and time.monotonic() - self.joined_at > _SETTLED_AFTER
         missing = assigned - self._scheduler.owned.keys()
         if any(topic in self._source.topics for topic, _ in missing):
             return False

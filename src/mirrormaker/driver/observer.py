@@ -1,14 +1,13 @@
-"""A running mirror as status page, metrics and progress display see it."""
+"""A snapshot of a running mirror, from which status page, metrics and progress display are made."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from mirrormaker.console.display import StreamTotals, Totals
 from mirrormaker.driver.flow import Flow
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.events.partition_events import LostRange
@@ -17,18 +16,14 @@ from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Partition, Sn
 
 @dataclass(frozen=True)
 class Earlier:
-    """What the flows of one source did that failed and were replaced."""
+    """What the flows of one source did that failed and were replaced; records and bytes are in its `Counts`."""
 
-    records: int = 0
-    bytes: int = 0
     undelivered: int = 0
     lost: tuple[LostRange, ...] = ()
 
     def plus(self, flow: Flow) -> Earlier:
         """Return the sum with a flow that has ended."""
-        records, size = flow.records_and_bytes
-        undelivered = self.undelivered + flow.undelivered.count
-        return Earlier(self.records + records, self.bytes + size, undelivered, (*self.lost, *flow.renumbering.lost))
+        return Earlier(self.undelivered + flow.undelivered.count, (*self.lost, *flow.renumbering.lost))
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,9 @@ class Rows:
         if changes != self._changes:
             self._changes = changes
             self.streams = tuple(stream for name, flow in named for stream in _streams(name, flow))
-            self.partitions = tuple(_partition(name, owned) for name, flow in named for owned in flow.scheduler)
+            rows = [_partition(name, owned) for name, flow in named for owned in flow.scheduler]
+            rows += [_without_start(name, *key) for name, flow in named for key in sorted(flow.without_start)]
+            self.partitions = tuple(rows)
 
 
 def take_snapshot(
@@ -66,7 +63,7 @@ def take_snapshot(
     loop_blocked: float,
     is_stopping: bool,
 ) -> Snapshot:
-    """Return the mirror in all its parts, for the status page."""
+    """Return the mirror in all its parts."""
     names = source_names([Path(source.flow.settings.path).stem for source in sources])
     flows = [source.flow for source in sources]
     target = next((flow.target for flow in flows if flow.target.id), flows[0].target)
@@ -85,22 +82,6 @@ def take_snapshot(
     )
 
 
-def add_up(flows: Sequence[Flow], earlier: Iterable[Earlier]) -> Totals:
-    """Return the mirror's totals, for the progress display."""
-    owned = [partition for flow in flows for partition in flow.scheduler]
-    done = [*((before.records, before.bytes) for before in earlier), *(flow.records_and_bytes for flow in flows)]
-    return Totals(
-        records=sum(records for records, _ in done),
-        bytes=sum(size for _, size in done),
-        lag=sum(o.lag for o in owned),
-        partitions=len(owned),
-        flowing=sum(o.state == "flowing" for o in owned),
-        waiting=sum(o.state == "waiting" and o.is_running for o in owned),
-        stopped=sum(bool(o.stop_reason) for o in owned),
-        streams=tuple(stream for flow in flows for stream in _stream_totals(flow, len(flows) == 1)),
-    )
-
-
 def source_names(stems: list[str]) -> list[str]:
     """Return names for files: files of one name in several directories must not look like one source."""
     names: list[str] = []
@@ -113,7 +94,6 @@ def source_names(stems: list[str]) -> list[str]:
 
 def _source(name: str, source: ObservedSource) -> Source:
     flow = source.flow
-    at_work = any(stream.at_work for stream in flow.scheduler.counts.streams.values())
     return Source(
         name=name,
         address=str(flow.source.endpoint) or f"ZooKeeper {flow.settings.zookeeper}",
@@ -121,7 +101,7 @@ def _source(name: str, source: ObservedSource) -> Source:
         cluster=flow.source.id,
         member=source.member,
         trouble=source.trouble,
-        is_ready=not source.trouble and flow.ready.is_set() and at_work,
+        is_assigned=flow.ready.is_set(),
         topics_left_out=tuple((name, trouble.reason) for name, trouble in sorted(flow.topic_sync.troubles.items())),
         dropped=source.earlier.undelivered + flow.undelivered.count,
         lost=len(source.earlier.lost) + len(flow.renumbering.lost),
@@ -135,23 +115,19 @@ def _streams(name: str, flow: Flow) -> list[Stream]:
     return [Stream(name, n, shares[n], figures[n]) for n in range(flow.scheduler.streams)]
 
 
-def _stream_totals(flow: Flow, is_only_source: bool) -> list[StreamTotals]:
-    totals = []
-    for number in range(flow.scheduler.streams):
-        owned = [o for o in flow.scheduler if o.stream == number]
-        name = str(number) if is_only_source else f"{flow.settings.group_id}/{number}"
-        totals.append(StreamTotals(name, len(owned), sum(o.load for o in owned), sum(o.lag for o in owned)))
-    return totals
-
-
 def _partition(name: str, owned: OwnedPartition) -> Partition:
     state, why = FLOWING, ""
     if owned.stop_reason:
         state, why = STOPPED, owned.stop_reason
-    elif owned.note or owned.state != "flowing" or not owned.is_running:
+    elif not owned.is_flowing:
         state, why = WAITING, owned.note or _waits_for(owned)
     position = owned.position
-    return Partition(name, *position.key, owned.stream, state, why, position.offset, owned.lag)
+    return Partition(name, *position.key, owned.stream, state, why, position.offset, owned.lag, owned.is_lag_known)
+
+
+def _without_start(name: str, topic: str, partition: int) -> Partition:
+    why = "until it is known where it starts"
+    return Partition(name, topic, partition, None, WAITING, why, -1, 0, lag_known=False)
 
 
 def _waits_for(owned: OwnedPartition) -> str:

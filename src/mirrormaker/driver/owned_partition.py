@@ -22,8 +22,10 @@ class OwnedPartition:
     stream: int | None = None
     # The stream that gets the partition once its present stream has let go.
     next_stream: int | None = None
-    # The source's high watermark as the stream last saw it; -1 if unknown.
+    # The end of the source's log for our isolation level, as the source last said; -1 if it has not said yet.
     high_watermark: int = -1
+    # False if the source did not answer when the driver last asked for that end.
+    is_answered: bool = True
     # With --exit.when.caught.up: the source offset that has to be reached.
     goal: int | None = None
     # The state and the note of the stream's last report.
@@ -45,13 +47,23 @@ class OwnedPartition:
 
     @property
     def lag(self) -> int:
-        """Records between the position and the source's high watermark; 0 if the watermark is unknown."""
+        """Offsets between the position and the end of the source's log, as the source last said; 0 if it never did."""
         return max(0, self.high_watermark - self.position.offset) if self.high_watermark >= 0 else 0
+
+    @property
+    def is_lag_known(self) -> bool:
+        """True if the source has said where its log ends, and answered when it was last asked."""
+        return self.high_watermark >= 0 and self.is_answered
 
     @property
     def is_running(self) -> bool:
         """True while a stream has the partition."""
         return isinstance(self.life.state, Running | Releasing)
+
+    @property
+    def is_flowing(self) -> bool:
+        """True if a stream mirrors the partition without trouble: its reports say where the source's log ends."""
+        return self.is_running and self.state == "flowing" and not (self.note or self.stop_reason)
 
     @property
     def is_renumbering(self) -> bool:
@@ -96,14 +108,20 @@ class OwnedPartition:
         self.records += records
         self.bytes += size
         self._last_counts = (report.records, report.bytes)
-        self.high_watermark = max(self.high_watermark, report.high_watermark)
+        if report.high_watermark >= 0:
+            self.source_ends_at(report.high_watermark)
         return records, size
+
+    def source_ends_at(self, offset: int) -> None:
+        """Note where the source's log ends now; after a truncation that is less than before."""
+        self.high_watermark, self.is_answered = offset, True
 
     def released(self) -> None:
         """Note that the stream has let go, or is gone: the next one counts from zero."""
         if self.next_stream is not None:
             self.stream, self.next_stream = self.next_stream, None
         self._last_counts = (0, 0)
+        self.state = "waiting"
 
     def weigh(self, seconds: float) -> None:
         """Take the pace of the last seconds into account."""

@@ -9,18 +9,19 @@ import shutil
 import signal
 import socket
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from mirrormaker.console.display import Display, Totals, duration
+from mirrormaker.console.display import Display
 from mirrormaker.console.log_display import LogDisplay
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.instance_ids import InstanceIds
 from mirrormaker.driver.loop_watch import LoopWatch
-from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, add_up, take_snapshot
+from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, take_snapshot
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
 from mirrormaker.driver.summary import guarantee, name_of, opening_lines
 from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
@@ -41,6 +42,7 @@ from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
+from mirrormaker.status.figures import SnapshotSums, Totals, duration
 from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.snapshot import Snapshot
 from mirrormaker.worker.handler import load_handler, load_listener
@@ -80,7 +82,7 @@ class MirrorDriver:
         self._status: StatusServer | None = None
         self._loop_watch = LoopWatch()
         self._rows = Rows()
-        self._totals: tuple[list[tuple[Flow, int]], Totals] | None = None
+        self._sums = SnapshotSums()
         streams = options.num_streams * len(sources)
         self._engine: Engine | ExistingSession
         if spark is not None:
@@ -272,7 +274,7 @@ class MirrorDriver:
         return guarantee(self.target, self.flows, is_deterministic)
 
     def snapshot(self) -> Snapshot:
-        """Return the mirror in all its parts, for the status page."""
+        """Return the mirror in all its parts."""
         sources = [
             ObservedSource(
                 flow,
@@ -292,11 +294,10 @@ class MirrorDriver:
         )
 
     def totals(self) -> Totals:
-        """Return the mirror's totals, for the progress display; they are added up again only if something has changed."""
-        changes = [(flow, flow.scheduler.changes) for flow in self.flows]
-        if self._totals is None or self._totals[0] != changes:
-            self._totals = changes, add_up(self.flows, self._earlier.values())
-        return self._totals[1]
+        """Return the mirror's totals."""
+        if not self.flows:
+            return Totals(0, 0, 0, 0, 0, 0, 0)  # it is just starting
+        return self._sums.totals(self.snapshot(), time.monotonic())
 
     def _conclude(self, failure: BaseException | None) -> int:
         """Report the last lines; return the exit code."""
@@ -304,8 +305,8 @@ class MirrorDriver:
         earlier = [self._earlier.get(number, Earlier()) for number in range(len(self.flows))]
         stopped = [owned.stop_reason for flow in self.flows for owned in flow.scheduler if owned.stop_reason]
         report, complain = self.display.report, self.display.complain
-        if self._earlier or any(flow.ready.is_set() for flow in self.flows):
-            report(Finished(totals.records, totals.bytes / 1e6, duration(self.display.seconds), totals.lag))
+        if failure is None or self._earlier or any(flow.ready.is_set() for flow in self.flows):
+            report(Finished(totals.records, totals.bytes / 1e6, duration(self.display.seconds), totals.missing))
         for before, flow in zip(earlier, self.flows, strict=True):
             if count := before.undelivered + flow.undelivered.count:
                 report(UndeliveredInFile(count, str(flow.undelivered.path)))
@@ -318,7 +319,13 @@ class MirrorDriver:
                 raise failure
             complain(str(failure))
             return failure.exit_code
-        if self.options.exit_when_caught_up and not any(flow.membership.topics for flow in self.flows):
+        waits = self.options.exit_when_caught_up
+        behind = [
+            name_of(flow)
+            for number, flow in enumerate(self.flows)
+            if waits and number not in self._troubles and not flow.goals.were_reached
+        ]
+        if waits and not behind and not any(flow.membership.topics for flow in self.flows):
             complain(f"no topic matches {self.filter.pattern}")
             return 1
         left_out = [trouble.reason for flow in self.flows for trouble in flow.topic_sync.troubles.values()]
@@ -326,7 +333,9 @@ class MirrorDriver:
             complain(trouble)
         if stopped:
             complain(f"{len(stopped)} partitions could not be mirrored to the end")
-        return 1 if self._troubles or left_out or stopped else 0
+        if behind:
+            complain(f"stopped before the mirror had caught up with {' and '.join(behind)}")
+        return 1 if self._troubles or left_out or stopped or behind else 0
 
     # -- addresses
 

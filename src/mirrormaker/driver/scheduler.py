@@ -66,6 +66,8 @@ class Scheduler:
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Partitions whose position has changed since it was committed last.
         self.moved: dict[TopicPartition, None] = {}
+        # Partitions of which no stream reports the end of the source's log.
+        self.not_flowing: dict[TopicPartition, None] = {}
         # Counts the changes that a display could show: nothing has changed if the number is the same.
         self.changes = 0
         self.counts = Counts()
@@ -90,6 +92,11 @@ class Scheduler:
         return iter(list(self.owned.values()))
 
     @property
+    def streams_at_work(self) -> int:
+        """The number of streams that are connected."""
+        return len(self._connected_streams())
+
+    @property
     def may_answer(self) -> bool:
         """True while the partitions are certainly still assigned to this process."""
         return self._reactions.is_certain()
@@ -100,12 +107,12 @@ class Scheduler:
         """Own a partition from now on."""
         key = owned.position.key
         self.owned[key] = owned
-        self._idle[key] = None
+        self._idle[key] = self.not_flowing[key] = None
         self.changes += 1
 
     def remove(self, key: TopicPartition) -> OwnedPartition:
         """Forget a partition, which belongs to another process now or has to be acquired again."""
-        for index in (self.moved, self._idle, self._busy, self._noted):
+        for index in (self.moved, self.not_flowing, self._idle, self._busy, self._noted):
             index.pop(key, None)
         self.changes += 1
         return self.owned.pop(key)
@@ -124,9 +131,16 @@ class Scheduler:
             self._idle[key] = None
         else:
             self._idle.pop(key, None)
-        self.changes += 1
         for effect in effects:
             self._carry_out(owned, effect)
+        self._note_change(owned)
+
+    def _note_change(self, owned: OwnedPartition) -> None:
+        self.changes += 1
+        if owned.is_flowing:
+            self.not_flowing.pop(owned.position.key, None)
+        else:
+            self.not_flowing[owned.position.key] = None
 
     def _carry_out(self, owned: OwnedPartition, effect: life.Effect) -> None:
         match effect:
@@ -166,14 +180,14 @@ class Scheduler:
         if self._is_stopping or not self.may_answer:
             return
         now = time.monotonic()
-        connected = {stream for stream in range(self.streams) if self._control.is_connected(self.flow, stream)}
+        connected = self._connected_streams()
         for owned in [self.owned[key] for key in self._idle]:
             if owned.stream in connected and owned.life.may_be_given(now):
                 self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
         self.flush()
 
     def balance(self, seconds: float) -> None:
-        """Move a partition from the busiest stream to the idlest, if that makes the loads more even."""
+        """Move a partition from the busiest connected stream to the idlest, if that makes the loads more even."""
         for key in list(self._busy):
             self.owned[key].weigh(seconds)
             if not self.owned[key].load:
@@ -183,7 +197,7 @@ class Scheduler:
         placed = {
             key: o.stream for key in self._busy if (o := self.owned[key]).stream is not None and not o.stop_reason
         }
-        for key, stream in moves(placed, self._present_streams(), loads).items():
+        for key, stream in moves(placed, self._connected_streams(), loads).items():
             owned = self.owned[key]
             if isinstance(owned.life.state, life.Running) and owned.stream is not None:
                 self._report(PartitionMoved(*key, owned.stream, stream))
@@ -196,6 +210,9 @@ class Scheduler:
         self._is_stopping = True
         for stream in range(self.streams):
             self._control.order(self.flow, stream, Order(stop=True))
+
+    def _connected_streams(self) -> list[int]:
+        return [stream for stream in range(self.streams) if self._control.is_connected(self.flow, stream)]
 
     def _present_streams(self) -> list[int]:
         """Return the streams that are connected, or will be in a moment; all of them if none is."""
@@ -280,7 +297,7 @@ class Scheduler:
     def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
         key, before = owned.position.key, owned.position
         new = owned.advance(part)
-        self.counts.add(key, *new, part.counters)
+        self.counts.add(key, *new, part.counters, owned.stream)
         if new[1]:
             self._busy[key] = None
         if owned.position != before:
@@ -296,7 +313,7 @@ class Scheduler:
         if owned.stop_reason and part.state == "flowing" and (owned.position.offset > before.offset or owned.lag == 0):
             self.apply(owned, life.Progressed())
         owned.state, owned.note = part.state, note
-        self.changes += 1
+        self._note_change(owned)
         if owned.bytes - owned.committed_bytes > _COMMIT_AFTER:
             self._reactions.commit_soon()
 

@@ -69,13 +69,13 @@ class SourceBack(Event, kind=Kind.RECOVERED, words="{source} is there again"):
 
 
 @dataclass(frozen=True)
-class Finished(Event, words="mirrored {records:,} records, {megabytes:,.1f} MB in {duration}; lag {lag:,}"):
-    """The totals at the end."""
+class Finished(Event, words="mirrored {records:,} records, {megabytes:,.1f} MB in {duration}; {missing}"):
+    """The totals at the end, and the records that are not on the target."""
 
     records: int
     megabytes: float
     duration: str
-    lag: int
+    missing: str
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mirrormaker.console.display import count, duration
+from mirrormaker.console.display import count
 from mirrormaker.offsets.group_lag import GroupLag, LagHistory, Pace, PartitionLag
+from mirrormaker.status.figures import duration
 from mirrormaker.wire.transport.host_port import join_host_port
 
 # Titles and widths are those of kafka-consumer-offset-checker: scripts parse them.

@@ -37,7 +37,7 @@ OPTIONS = (
     Option(
         ("--exit.when.caught.up",),
         "Mirror up to the end offsets that the source has at the start, then exit. The exit code is 1 if a partition is"
-        " stopped at that moment.",
+        " stopped at that moment, or if a signal comes first.",
         group=_TOPICS,
     ),
     Option(

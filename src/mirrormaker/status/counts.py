@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mirrormaker.control.control_messages import CounterReport, Report
@@ -134,6 +134,7 @@ class StreamFigures:
     buffer: int = 0
     memory: int = 0
     cpu: float = 0.0
+    counted: Counted = field(default_factory=Counted)  # what its processes have reported
     _last_cpu: float = 0.0
 
     def arrived(self) -> None:
@@ -161,8 +162,12 @@ class Counts:
         self.streams: dict[int, StreamFigures] = defaultdict(StreamFigures)
         self.rebalances = 0
 
-    def add(self, key: TopicPartition, records: int, size: int, counters: CounterReport | None) -> None:
-        """Add what is new of one partition."""
-        if records or counters:
+    def add(
+        self, key: TopicPartition, records: int, size: int, counters: CounterReport | None, stream: int | None = None
+    ) -> None:
+        """Add what a stream has reported of one partition and is new."""
+        if records or size or counters:
             self.all.add(records, size, counters)
             self.partitions[key].add(records, size, counters)
+            if stream is not None:
+                self.streams[stream].counted.add(records, size, None)

@@ -14,10 +14,11 @@ from typing import Any
 from mirrormaker import __version__
 from mirrormaker.status.counts import Counted
 from mirrormaker.status.event_log import EventLog
+from mirrormaker.status.figures import SnapshotSums, SourceTotals, StreamTotals
 from mirrormaker.status.history import EVERY, History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
-from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
+from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot, Source, Stream
 from mirrormaker.worker.counters import CLASSES
 
 _FRESH = 0.9  # seconds that a document is kept: pages ask once a second
@@ -33,6 +34,7 @@ class Status:
         self.snapshot = take_snapshot()
         self.started = time.time()
         self._history = History()
+        self._sums = SnapshotSums()
         self._metrics = Metrics(max_partitions)
         self._ticks = 0
         self._kept: dict[str, tuple[float, bytes]] = {}
@@ -44,9 +46,9 @@ class Status:
         """Take a snapshot; call it once a second."""
         self.snapshot = snapshot = self._take_snapshot()
         if self._ticks % EVERY == 0:
-            everything = [source.counts.all for source in snapshot.sources]
-            records, size = sum(c.records for c in everything), sum(c.bytes for c in everything)
-            self._history.add(time.time(), records, size, snapshot.lag, _together(everything))
+            totals = self._sums.totals(snapshot, time.monotonic())
+            late = _together([source.counts.all for source in snapshot.sources])
+            self._history.add(time.time(), totals.records, totals.bytes, totals.lag, late)
         self._ticks += 1
 
     @property
@@ -54,8 +56,7 @@ class Status:
         """Why the mirror does not mirror everything that it should; empty if it does."""
         if self.snapshot.is_stopping:
             return "stopping"
-        missing = [s.trouble or f"{s.address}: not yet" for s in self.snapshot.sources if not s.is_ready]
-        return "; ".join(missing)
+        return "; ".join(source.not_ready for source in self.snapshot.sources if source.not_ready)
 
     # -- documents
 
@@ -101,9 +102,8 @@ class Status:
         return document
 
     def _overview(self) -> dict[str, Any]:
-        snapshot, now = self.snapshot, time.monotonic()
-        everything = [source.counts.all for source in snapshot.sources]
-        paces = [counted.pace(now) for counted in everything]
+        snapshot = self.snapshot
+        totals = self._sums.totals(snapshot, time.monotonic())
         return {
             "version": __version__,
             "host": socket.gethostname(),
@@ -115,26 +115,27 @@ class Status:
             "guarantee": snapshot.guarantee,
             "guarantee_because": snapshot.why,
             "notes": snapshot.notes,
-            "records": sum(c.records for c in everything),
-            "bytes": sum(c.bytes for c in everything),
-            "records_per_second": round(sum(pace[0] for pace in paces), 1),
-            "bytes_per_second": round(sum(pace[1] for pace in paces)),
-            "lag": snapshot.lag,
-            "latency_ms": _rounded(_lately(everything)),
-            "partitions": {state: snapshot.in_state(state) for state in (FLOWING, WAITING, STOPPED)},
+            "records": totals.records,
+            "bytes": totals.bytes,
+            "records_per_second": round(totals.records_per_second, 1),
+            "bytes_per_second": round(totals.bytes_per_second),
+            "lag": totals.lag,
+            "lag_unknown": totals.lag_unknown,
+            "streams_at_work": totals.streams_at_work,
+            "standing": totals.standing,
+            "latency_ms": _rounded(_lately([source.counts.all for source in snapshot.sources])),
+            "partitions": {FLOWING: totals.flowing, WAITING: totals.waiting, STOPPED: totals.stopped},
             "dropped": sum(source.dropped for source in snapshot.sources),
             "lost_ranges": sum(source.lost for source in snapshot.sources),
             "rebalances": sum(source.counts.rebalances for source in snapshot.sources),
             "buffer_limit": snapshot.buffer_limit,
             "target": {"address": snapshot.target, "cluster": snapshot.target_cluster},
-            "sources": [self._source(at, now) for at in range(len(snapshot.sources))],
-            "streams": self._streams(now),
+            "sources": list(map(self._source, snapshot.sources, totals.sources)),
+            "streams": list(map(self._stream, snapshot.streams, totals.streams)),
         }
 
-    def _source(self, at: int, now: float) -> dict[str, Any]:
-        source = self.snapshot.sources[at]
-        records, size = source.counts.all.pace(now)
-        mine = [partition for partition in self.snapshot.partitions if partition.source == source.name]
+    @staticmethod
+    def _source(source: Source, totals: SourceTotals) -> dict[str, Any]:
         return {
             "name": source.name,
             "address": source.address,
@@ -142,45 +143,35 @@ class Status:
             "group": source.group,
             "member": source.member,
             "trouble": source.trouble,
-            "ready": source.is_ready,
-            "topics": len({partition.topic for partition in mine}),
+            "ready": totals.is_ready,
+            "topics": totals.topics,
             "topics_left_out": [
                 {"topic": topic, "reason": reason} for topic, reason in source.topics_left_out[:_MAX_TOPICS]
             ],
             "topics_left_out_total": len(source.topics_left_out),
-            "partitions": len(mine),
-            "lag": sum(partition.lag for partition in mine),
-            "records_per_second": round(records, 1),
-            "bytes_per_second": round(size),
+            "partitions": totals.partitions,
+            "lag": totals.lag,
+            "lag_unknown": totals.lag_unknown,
+            "streams_at_work": totals.streams_at_work,
+            "records_per_second": round(totals.records_per_second, 1),
+            "bytes_per_second": round(totals.bytes_per_second),
         }
 
-    def _streams(self, now: float) -> list[dict[str, Any]]:
-        counts = {source.name: source.counts for source in self.snapshot.sources}
-        paces: dict[tuple[str, int | None], list[float]] = {}
-        for row in self.snapshot.partitions:
-            counted = counts[row.source].partitions.get((row.topic, row.partition))
-            records, size = counted.pace(now) if counted else (0.0, 0.0)
-            pace = paces.setdefault((row.source, row.stream), [0.0, 0.0, 0])
-            pace[0], pace[1], pace[2] = pace[0] + records, pace[1] + size, pace[2] + row.lag
-        found = []
-        for stream in self.snapshot.streams:
-            records, size, lag = paces.get((stream.source, stream.number), (0.0, 0.0, 0))
-            found.append(
-                {
-                    "source": stream.source,
-                    "stream": stream.number,
-                    "at_work": stream.figures.at_work,
-                    "starts": stream.figures.starts,
-                    "partitions": stream.partitions,
-                    "records_per_second": round(records, 1),
-                    "bytes_per_second": round(size),
-                    "lag": lag,
-                    "buffer": stream.figures.buffer,
-                    "memory": stream.figures.memory,
-                    "cpu_seconds": round(stream.figures.cpu, 2),
-                }
-            )
-        return found
+    @staticmethod
+    def _stream(stream: Stream, totals: StreamTotals) -> dict[str, Any]:
+        return {
+            "source": stream.source,
+            "stream": stream.number,
+            "at_work": totals.is_at_work,
+            "starts": stream.figures.starts,
+            "partitions": totals.partitions,
+            "records_per_second": round(totals.records_per_second, 1),
+            "bytes_per_second": round(totals.bytes_per_second),
+            "lag": totals.lag,
+            "buffer": stream.figures.buffer,
+            "memory": stream.figures.memory,
+            "cpu_seconds": round(stream.figures.cpu, 2),
+        }
 
     def _partitions(self) -> dict[str, Any]:
         now = time.monotonic()
@@ -192,7 +183,7 @@ class Status:
             records, size = counted.pace(now)
             rows.append(
                 {
-                    **row.__dict__,
+                    **row._asdict(),
                     "records": counted.records,
                     "records_per_second": round(records, 1),
                     "bytes_per_second": round(size),

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs
 from mirrormaker.errors import MirrorError
 from mirrormaker.settings.status_options import StatusSettings, is_loopback
 from mirrormaker.status.documents import Status
+from mirrormaker.status.snapshot import NO_STREAM
 
 _MAX_HEAD = 16 << 10  # bytes of a request, which has no body
 _READ_WITHIN = 5.0  # seconds
@@ -238,9 +239,9 @@ class StatusServer:
         raise BadRequest(HTTPStatus.NOT_FOUND)
 
     def _health(self, path: str) -> Answer:
-        missing = self._status.not_ready if path == "/readyz" else ""
-        if missing:
-            return Answer(b"not ready\n", _TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
+        if path == "/readyz" and self._status.not_ready:
+            reason = f": {NO_STREAM}" if not self._status.snapshot.streams_at_work else ""
+            return Answer(f"not ready{reason}\n".encode(), _TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer(b"ok\n", _TEXT)
 
     def _check_host(self, given: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -13,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
 from mirrormaker.status.counts import Figures, StreamFigures
+from mirrormaker.status.figures import SnapshotSums, Totals
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.counters import BOUNDS, CLASSES
@@ -42,6 +44,7 @@ class Metrics:
         self._topics_with_other: set[tuple[str, str]] = set()
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
+        self._sums = SnapshotSums()
 
     def of(self, snapshot: Snapshot) -> Callable[[], bytes]:
         """Copy the counts now, and return a function that makes the text of them.
@@ -54,12 +57,13 @@ class Metrics:
             for source in snapshot.sources
             for key, counts in source.counts.partitions.items()
         ]
-        return lambda: self._text(snapshot, counted)
+        totals = self._sums.totals(snapshot, time.monotonic())
+        return lambda: self._text(snapshot, totals, counted)
 
-    def _text(self, snapshot: Snapshot, counted: list[CountedPartition]) -> bytes:
+    def _text(self, snapshot: Snapshot, totals: Totals, counted: list[CountedPartition]) -> bytes:
         families = [
             *self._partition_families(snapshot, counted),
-            *_source_families(snapshot),
+            *_source_families(snapshot, totals),
             *_stream_families(snapshot),
         ]
         registry = CollectorRegistry(auto_describe=False)
@@ -84,7 +88,9 @@ class Metrics:
         lags: dict[Labels, int] = defaultdict(int)
         # The partitions that this process mirrors now get their labels before those that it has counted and given away.
         for partition in snapshot.partitions:
-            lags[self.labels(partition.source, partition.topic, partition.partition)] += partition.lag
+            labels = self.labels(partition.source, partition.topic, partition.partition)
+            if partition.lag_known or partition.lag:  # otherwise the source has not said it yet
+                lags[labels] += partition.lag
         for source, key, figures in counted:
             figures_by_labels[self.labels(source, *key)].append(figures)
 
@@ -121,7 +127,12 @@ class Metrics:
             sums(lambda figures: figures.resumes),
         )
         lag = [(*labels, count) for labels, count in lags.items()]
-        yield _gauges("lag_records", "Records on the source that are not on the target yet", _PLACE, lag)
+        yield _gauges(
+            "lag_records",
+            "Offsets between the position and the end of the source's log, as the source last said",
+            _PLACE,
+            lag,
+        )
         latency = HistogramMetricFamily(
             "mirrormaker_latency_seconds",
             "Time from a record's timestamp to the target's acknowledgement",
@@ -132,7 +143,7 @@ class Metrics:
         yield latency
 
 
-def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
+def _source_families(snapshot: Snapshot, totals: Totals) -> Iterator[Metric]:
     sources = snapshot.sources
     yield _gauges(
         "source_info",
@@ -144,7 +155,13 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         "source_ready",
         "1 if the source's partitions are known and at least one of its streams is connected to the driver, otherwise 0",
         ("source",),
-        [(source.name, int(source.is_ready)) for source in sources],
+        [(source.name, int(source.is_ready)) for source in totals.sources],
+    )
+    yield _gauges(
+        "lag_unknown_partitions",
+        "Partitions whose source has not said where the log ends, or did not answer when it was last asked",
+        ("source",),
+        [(source.name, source.lag_unknown) for source in totals.sources],
     )
     yield _gauges(
         "topics_left_out",
@@ -176,11 +193,11 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         (),
         [(snapshot.loop_blocked,)],
     )
-    states: dict[tuple[str, str], int] = {
-        (source.name, state): 0 for source in sources for state in (FLOWING, WAITING, STOPPED)
+    states = {
+        (source.name, state): count
+        for source in totals.sources
+        for state, count in ((FLOWING, source.flowing), (WAITING, source.waiting), (STOPPED, source.stopped))
     }
-    for partition in snapshot.partitions:
-        states[partition.source, partition.state] += 1
     yield _gauges(
         "partitions",
         "Partitions that this process mirrors, by state",
@@ -197,7 +214,7 @@ def _stream_families(snapshot: Snapshot) -> Iterator[Metric]:
 
     yield _gauges(
         "stream_up",
-        "1 if the stream is connected to the driver, otherwise 0",
+        "1 if the stream is at work, that is connected to the driver, otherwise 0; if all are 0, nothing is mirrored",
         labels,
         rows(lambda figures: int(figures.at_work)),
     )

@@ -42,7 +42,7 @@ def _families() -> list[Metric]:
         cluster="source-cluster",
         member="host-0",
         trouble="",
-        is_ready=True,
+        is_assigned=True,
         topics_left_out=(),
         dropped=0,
         lost=0,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mirrormaker.status.counts import Counts, StreamFigures
 
 FLOWING, WAITING, STOPPED = "flowing", "waiting", "stopped"
+NO_STREAM = "no stream is at work"
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,27 @@ class Source:
     member: str  # the group instance id of this process
     # Why the source is not mirrored at the moment; empty if it is.
     trouble: str
-    # True if its partitions are known and a stream runs.
-    is_ready: bool
+    # True once the group has assigned partitions, and it is known where each of them starts.
+    is_assigned: bool
     # Chosen topics that are not mirrored at the moment, and why.
     topics_left_out: tuple[tuple[str, str], ...]
     dropped: int
     lost: int
     counts: Counts
+
+    @property
+    def streams_at_work(self) -> int:
+        """The number of streams that are connected to the driver."""
+        return sum(stream.at_work for stream in self.counts.streams.values())
+
+    @property
+    def not_ready(self) -> str:
+        """Why the source is not mirrored; empty if its partitions are known and a stream is at work."""
+        if self.trouble:
+            return self.trouble
+        if not self.is_assigned:
+            return f"{self.address}: no partition is assigned yet"
+        return "" if self.streams_at_work else f"{self.address}: {NO_STREAM}"
 
 
 @dataclass(frozen=True)
@@ -39,9 +55,8 @@ class Stream:
     figures: StreamFigures
 
 
-@dataclass(frozen=True)
-class Partition:
-    """One source partition that this process mirrors."""
+class Partition(NamedTuple):
+    """One source partition that this process mirrors. A tuple, because thousands of them are made every second."""
 
     source: str
     topic: str
@@ -50,8 +65,12 @@ class Partition:
     state: str
     # Why the partition does not flow; empty if it does.
     why: str
+    # The next source offset; -1 if it is not known yet where the partition starts.
     offset: int
+    # As the source last said; 0 if it never did.
     lag: int
+    # False if the source has not said it yet, or did not answer when it was last asked.
+    lag_known: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,10 +92,6 @@ class Snapshot:
     notes: tuple[str, ...] = field(default=())
 
     @property
-    def lag(self) -> int:
-        """The lag of all partitions together."""
-        return sum(partition.lag for partition in self.partitions)
-
-    def in_state(self, state: str) -> int:
-        """Return the number of partitions in a state."""
-        return sum(partition.state == state for partition in self.partitions)
+    def streams_at_work(self) -> int:
+        """The number of streams that are connected to the driver."""
+        return sum(source.streams_at_work for source in self.sources)

@@ -21,7 +21,6 @@ from pyspark import SparkContext, StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mirrormaker.console.display import duration
 from mirrormaker.errors import OUTAGE, CannotTell, ClusterError, SettingError, describe
 from mirrormaker.model.topic_filter import Filter, is_plain, python_matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
@@ -30,6 +29,7 @@ from mirrormaker.spark import class_archive
 from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.jvm import first_line
 from mirrormaker.spark.session import Engine
+from mirrormaker.status.figures import duration
 from mirrormaker.verification.comparison import Comparison
 from mirrormaker.verification.plan import Time, Window
 from mirrormaker.verification.survey import Survey

@@ -9,12 +9,14 @@ import sys
 
 import pytest
 
-from mirrormaker.console.display import Display, LogStream, Totals
+from mirrormaker.console.display import Display, LogStream
+from mirrormaker.status.figures import Totals
 
 TOTALS = Totals(records=0, bytes=0, lag=0, partitions=1, flowing=1, waiting=0, stopped=0)
 PROGRAM = """
 import sys
-from mirrormaker.console.display import Display, Totals
+from mirrormaker.console.display import Display
+from mirrormaker.status.figures import Totals
 from mirrormaker.events.partition_events import Waiting
 display = Display(0.0, lambda: Totals(0, 0, 0, 1, 1, 0, 0), as_json={as_json})
 for _ in range(3):

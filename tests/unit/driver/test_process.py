@@ -1,4 +1,4 @@
-"""What a process does when a source fails, and what it keeps of flows that failed. The flows are scripted."""
+"""What a process does when a source fails, what it keeps of flows that failed, and how it ends. The flows are scripted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from mirrormaker.console.log_display import LogDisplay
 from mirrormaker.driver.process import MirrorDriver
 from mirrormaker.errors import ClusterError
+from mirrormaker.events.event import Event
 from mirrormaker.events.process_events import SourceBack, SourceFailed
+from mirrormaker.model.topic_filter import Filter
+from mirrormaker.status.figures import Totals
 
 
 class FailedFlow:
@@ -21,7 +25,6 @@ class FailedFlow:
     was_started = True
 
     def __init__(self) -> None:
-        self.records_and_bytes = 10, 1000
         self.undelivered = SimpleNamespace(count=1)
         self.renumbering = SimpleNamespace(lost=())
 
@@ -44,7 +47,70 @@ def test_of_flows_that_failed_only_the_sums_are_kept() -> None:
     gc.collect()
     assert list(flows) == driver.flows
     earlier = driver._earlier[0]
-    assert (earlier.records, earlier.bytes, earlier.undelivered) == (50, 5000, 5)
+    assert earlier.undelivered == 5
+
+
+class Ending(LogDisplay):
+    """Keeps the lines of the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def report(self, event: Event) -> None:
+        self.lines.append(event.text)
+
+
+def ended_flow(*, reached: bool, topics: tuple[str, ...] = ("orders",)) -> Any:
+    return SimpleNamespace(
+        ready=SimpleNamespace(is_set=lambda: reached),
+        scheduler=[],
+        undelivered=SimpleNamespace(count=0),
+        renumbering=SimpleNamespace(lost=()),
+        membership=SimpleNamespace(topics=topics),
+        topic_sync=SimpleNamespace(troubles={}),
+        goals=SimpleNamespace(were_reached=reached),
+        source=SimpleNamespace(endpoint="old:9092"),
+    )
+
+
+def conclude(waits: bool, *flows: Any, lag: int = 0, troubles: dict[int, str] | None = None) -> tuple[int, Ending]:
+    driver: Any = object.__new__(MirrorDriver)
+    driver.flows, driver._earlier, driver._troubles = list(flows), {}, troubles or {}
+    driver.options, driver.display = SimpleNamespace(exit_when_caught_up=waits), Ending()
+    driver.filter = Filter.of("orders", None)
+    driver.totals = lambda: Totals(0, 0, lag, 4, 0, 4, 0, behind=4 if lag else 0)
+    return driver._conclude(None), driver.display
+
+
+@pytest.mark.parametrize(
+    ("waits", "reached", "code", "complaints"),
+    [
+        (False, False, 0, []),
+        (True, True, 0, []),
+        (True, False, 1, ["stopped before the mirror had caught up with old:9092"]),
+    ],
+)
+def test_exit_when_caught_up_succeeds_only_if_every_goal_was_reached(
+    waits: bool, reached: bool, code: int, complaints: list[str]
+) -> None:
+    found, display = conclude(waits, ended_flow(reached=reached), lag=400)
+    assert (found, display.complaints) == (code, complaints)
+    assert display.lines[0].startswith("mirrored 0 records, 0.0 MB in ")
+    assert display.lines[0].endswith("; lag 400, missing in 4 partitions")
+
+
+def test_one_source_of_several_that_was_not_reached_is_enough_to_fail() -> None:
+    assert conclude(True, ended_flow(reached=True), ended_flow(reached=False))[0] == 1
+    found, display = conclude(True, ended_flow(reached=True), ended_flow(reached=False), troubles={1: "away"})
+    assert (found, display.complaints) == (1, ["away"]), "the trouble says why"
+
+
+def test_a_signal_before_topics_are_known_is_not_taken_for_a_wrong_pattern() -> None:
+    _, display = conclude(True, ended_flow(reached=False, topics=()))
+    assert display.complaints == ["stopped before the mirror had caught up with old:9092"]
+    found, display = conclude(True, ended_flow(reached=True, topics=()))
+    assert (found, display.complaints) == (1, ["no topic matches orders"])
 
 
 class PlayedFlow:
@@ -54,7 +120,7 @@ class PlayedFlow:
         self.number, self.was_started, self.ready = 0, False, asyncio.Event()
         self.settings = SimpleNamespace(endpoint="source:9092", group_id="g")
         self.source = SimpleNamespace(endpoint="source:9092")
-        self.records_and_bytes, self.scheduler = (0, 0), SimpleNamespace(counts=None)
+        self.scheduler = SimpleNamespace(counts=None)
         self._is_ready, self._error = ready, error
 
     async def connect(self) -> None:

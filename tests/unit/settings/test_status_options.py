@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 
 from mirrormaker.cli import call
-from mirrormaker.console.display import Display, Totals
+from mirrormaker.console.display import Display
 from mirrormaker.errors import SettingError
 from mirrormaker.events.partition_events import LostRange, RangeLost
 from mirrormaker.events.process_events import StreamBack
 from mirrormaker.settings.status_options import status_settings
+from mirrormaker.status.figures import Totals
 
 TOKEN = "0123456789abcdef"
 

@@ -95,6 +95,8 @@ def test_counts_stay_when_a_partition_goes_to_another_process_and_comes_back() -
     assert counts.partitions["orders", 0].resumes == 1
     counts.add(("orders", 1), 0, 0, None)
     assert ("orders", 1) not in counts.partitions, "nothing was counted"
+    counts.add(("orders", 1), 0, 300, None)
+    assert (counts.all.bytes, counts.partitions["orders", 1].bytes) == (1300, 300), "bytes count without a new position"
 
 
 def test_paces_and_latencies_are_those_of_the_last_moments() -> None:

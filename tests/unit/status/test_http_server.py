@@ -280,13 +280,24 @@ def test_a_mirror_that_is_not_ready_says_so_to_supervisors_without_details() -> 
     made_up = MadeUpMirror(3)
     with ServedStatus(made_up) as shown:
         snapshot = made_up.snapshot()
-        away = replace(snapshot.sources[0], trouble="10.1.2.3 is away", is_ready=False)
+        away = replace(snapshot.sources[0], trouble="10.1.2.3 is away")
         shown.status.snapshot = replace(snapshot, sources=(away,))
         shown.status._take_snapshot = lambda: shown.status.snapshot
         answer = get(shown, "/readyz")
         assert (answer.status, answer.body) == (503, b"not ready\n")
         assert get(shown, "/healthz").status == 200
         assert get(shown, "/api/status").json["not_ready"] == "10.1.2.3 is away"
+
+
+def test_supervisors_are_told_that_no_stream_is_at_work() -> None:
+    made_up = MadeUpMirror(3)
+    with ServedStatus(made_up) as shown:
+        assert get(shown, "/readyz").body == b"ok\n"
+        for figures in made_up.counts.streams.values():
+            figures.left()
+        answer = get(shown, "/readyz")
+        assert (answer.status, answer.body) == (503, b"not ready: no stream is at work\n")
+        assert get(shown, "/api/status").json["standing"] == "no stream is at work"
 
 
 def test_an_address_that_is_taken_is_named(shown: ServedStatus) -> None:

@@ -62,7 +62,8 @@ async def _ask_leader(
     entry, row = ListOffsetsRequest.ListOffsetsTopic, ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
     topics: dict[str, list[Any]] = defaultdict(list)
     for topic, partition in keys:
-        epoch = cluster.topics[topic].partitions[partition].leader_epoch
+        known = cluster.leader(topic, partition)  # it may be gone: the metadata was read again meanwhile
+        epoch = known.leader_epoch if known else -1
         topics[topic].append(row(partition_index=partition, current_leader_epoch=epoch, timestamp=when))
     request = ListOffsetsRequest(
         replica_id=replica,
