@@ -33,6 +33,8 @@ from fuzz.runner import ALLOWED, Attempt, Case
 from mirrormaker.worker import fetcher
 
 _LONGEST = 60.0  # seconds of a conversation, on its own clock
+# A damaged answer may come again and again in that time, with a thousand other requests in between.
+_CPU_SECONDS = 5.0
 _MOST_REQUESTS = 400  # of a conversation
 _MOST_BYTES = 4 << 20  # of all answers of a conversation: one long answer again and again only takes time
 _SOON = 5.0  # seconds: so many requests in a shorter time are an endless loop
@@ -73,7 +75,7 @@ def _attempt(conversation: Conversation, rows: Sequence[Recorded], others: Seque
         else row
         for number, row in enumerate(rows)
     ]
-    return Attempt(damaged, partial(talk, conversation, changed))
+    return Attempt(damaged, partial(talk, conversation, changed), _CPU_SECONDS)
 
 
 def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool = True) -> None:

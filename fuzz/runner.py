@@ -36,6 +36,7 @@ class Attempt(NamedTuple):
 
     data: bytes
     run: Callable[[], None]
+    cpu_seconds: float = CPU_SECONDS
 
 
 class Case(NamedTuple):
@@ -77,7 +78,7 @@ def run(
                 # The same seed and number always make the same input.
                 attempt = case.attempt(Random(f"{seed} {case.name} {number}"))
                 tried[case.name] += 1
-                trouble = judge(attempt.run, len(attempt.data))
+                trouble = judge(attempt.run, len(attempt.data), attempt.cpu_seconds)
                 if trouble is not None and (case.name, trouble.summary) not in findings:
                     finding = Finding(case.name, number, trouble, _keep(case.name, number, attempt.data))
                     findings[case.name, trouble.summary] = finding
@@ -100,7 +101,7 @@ class _TooSlow(BaseException):
     pass
 
 
-def judge(attempt: Callable[[], None], size: int) -> Trouble | None:
+def judge(attempt: Callable[[], None], size: int, cpu_seconds: float = CPU_SECONDS) -> Trouble | None:
     """Run the code that uses a damaged answer of `size` bytes; return the limit that it did not keep, if any."""
     memory_before, cpu_before = _reset_peak(), time.process_time()
     try:
@@ -114,7 +115,7 @@ def judge(attempt: Callable[[], None], size: int) -> Trouble | None:
         raise
     except BaseException as error:
         return Trouble(f"raises {_summary(error)}", traceback.format_exc())
-    if (seconds := time.process_time() - cpu_before) > CPU_SECONDS:
+    if (seconds := time.process_time() - cpu_before) > cpu_seconds:
         return Trouble("takes too much CPU time", f"{seconds:.1f} s")
     if (grown := _peak() - memory_before) > MEMORY_BYTES + size:
         return Trouble("takes too much memory", f"{grown >> 20} MB")

@@ -40,7 +40,7 @@ class Readers:
             self.polls.append(len(body))
             return body
 
-        def accept(cursor: Cursor, *_: object) -> None:
+        async def accept(cursor: Cursor, *_: object) -> None:
             cursor.expected = cursor.fetch_from[0]
 
         monkeypatch.setattr(fetch, "encode_request", counted)
