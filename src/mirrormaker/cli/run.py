@@ -40,7 +40,7 @@ def _mirror(run_options: options.RunOptions) -> int:
     # Importing Spark takes two seconds; errors in the settings are reported before that.
     from mirrormaker.driver.process import MirrorDriver
 
-    # What is loaded by now need not be looked at again. With thousands of partitions the usual thresholds make the event loop
+    # Objects from before this need no second look. With thousands of partitions the usual thresholds make the event loop
     # stand still for a tenth of a second; next to nothing here forms cycles.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -1,4 +1,4 @@
-"""What a broker tells of its cluster: the brokers, and the topics with their partitions and leaders."""
+"""The description of a cluster by one of its brokers: the brokers, and the topics with their partitions and leaders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Description:
-    """What a broker tells of its cluster. `refused` are topics that it does not describe, and the error codes."""
+    """A broker's description of its cluster. `refused` are topics that it does not describe, and the error codes."""
 
     error: int
     id: str
