@@ -57,6 +57,7 @@ class SourceConnection:
         self.is_open = self.is_quiet = True
         self.versions = {1: (0, broker.version)}
         self.bytes_in = 0
+        self.last_transfer = self.round_trip = 0.0
         self._broker = broker
         self._answer: asyncio.Future[memoryview] | None = None
 

@@ -50,7 +50,7 @@ class Cursor:
     """One source partition: what is fetched, ready, sent and acknowledged of it. Slots: there may be thousands of cursors."""
 
     __slots__ = (
-        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "counters",
+        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "corrupt", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
         "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
         "partition", "position", "progress", "records", "settings_seen", "source_id", "split_size", "split_until", "state",
@@ -64,8 +64,7 @@ class Cursor:
         self.topic, self.partition = position.key
         self.tenancy = 0
         self.source_id = bytes.fromhex(position.topic_id)
-        # The ids of the target topics that the numbers are meant for. The ledger has only the first one; the id of a topic that
-        # only a message handler writes to is known from the first batch on.
+        # The ids of the target topics that the numbers are meant for. The id of a topic that only a handler writes to is unknown.
         self.target_ids = {self.topic: bytes.fromhex(position.target_topic_id)}
         self.handler = stream.handler
         # True if the records may go to several target partitions.
@@ -84,6 +83,7 @@ class Cursor:
         self.min_fetch_bytes = 0  # more than usual if a broker has cut a message short
         self.records = self.bytes = 0
         self.counters = Counters()
+        self.corrupt = -1, 0  # the source offset of the last corrupt answer, and how often it came
         self.state, self.note = "waiting", ""
         # After the target refused a batch: up to this offset units have so few records, to find the bad one.
         self.split_size, self.split_until = 0, -1

@@ -22,15 +22,14 @@ from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
 from mirrormaker.worker.fetched_offsets import end_of
-from mirrormaker.worker.intake import Fetched, fetch_again
+from mirrormaker.worker.intake import Fetched, fetch_again, is_corrupt_for_good
 from mirrormaker.worker.interrupts import Renumber, RestartAt
-from mirrormaker.worker.poll import Poll
+from mirrormaker.worker.poll import FetchLimit, Poll
 from mirrormaker.worker.stream_task import StreamTask
 
 _PAUSE = 0.1  # seconds until the next request after a failure of the connection; metadata is refreshed meanwhile
 # Seconds for which a partition is left out of the requests after an error, the second one in a row, and so on.
 _RESTS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_CORRUPT_ANSWERS = 3  # so many in a row stop a partition
 _MAX_TURN = 0.05  # seconds of unpacking until the rest of the event loop has its turn
 # While partitions join, a broker answers after so many seconds at the latest. It does so for a second after each join.
 _JOIN_WAIT, _JOINING = 0.05, 1.0
@@ -65,7 +64,7 @@ class Fetcher:
         self.cursors: dict[Cursor, None] = {}
         self._source, self._stream_task, self._buffer = source, task, buffer
         self._room_to_fetch, self._refresh = room_to_fetch, refresh
-        self._limit = task.fetch_max_bytes  # bytes of an answer, as the line allows
+        self._limit = FetchLimit(task.fetch_max_bytes)
         self._session = FetchSession()
         # Cursors that the next request has to name: changed, or gone since the last request.
         self._changed: dict[Cursor, None] = {}
@@ -73,8 +72,7 @@ class Fetcher:
         # Cursors that are left out of the requests after an error until a time, and errors in a row by cursor.
         self._resting: dict[Cursor, float] = {}
         self._failures: dict[Cursor, int] = {}
-        # Corrupt answers in a row by cursor, and the end of its batches where that was beyond the high watermark.
-        self._corrupt: dict[Cursor, int] = {}
+        # The end of a cursor's batches where that was beyond the high watermark.
         self._doubtful_end: dict[Cursor, int] = {}
         # Cursors whose topic has no id: the broker must be asked by name.
         self._without_id: dict[Cursor, None] = {}
@@ -118,10 +116,8 @@ class Fetcher:
         if cursor in self.cursors:
             self._gone[cursor] = None
             del self.cursors[cursor]
-            for kept in (self._changed, self._without_id, self._resting, self._failures):
+            for kept in (self._changed, self._without_id, self._resting, self._failures, self._doubtful_end):
                 kept.pop(cursor, None)
-            for doubts in (self._corrupt, self._doubtful_end):
-                doubts.pop(cursor, None)
 
     def _rest(self, cursor: Cursor) -> None:
         """Leave a cursor out of the requests for a while, longer after each error; the others go on."""
@@ -195,7 +191,8 @@ class Fetcher:
             for cursor in (self.cursors if is_new else self._changed)
             if cursor.flowing and cursor in self.cursors and cursor not in self._resting
         ]
-        size, most = min(self._room_to_fetch(), self._limit), task.partition_fetch_bytes
+        size = min(self._room_to_fetch(), self._limit.bytes)
+        most = self._limit.share(size, task.partition_fetch_bytes, len(self.cursors))
         if version < fetch.FIRST_WITH_MAX_BYTES and flowing:
             most = min(most, size // len(flowing))
         changes = session.change([self._asked(cursor, most) for cursor in flowing], self._gone)
@@ -247,9 +244,12 @@ class Fetcher:
         try:
             data = await poll.answer(self._source.endpoint.request_timeout)
         except Silent:
-            self._limit = poll.next_limit(self._limit, 0)
+            self._limit.unanswered(poll.size)
             raise
-        self._limit = min(poll.next_limit(self._limit, len(data)), self._stream_task.fetch_max_bytes)
+        was_thin = self._limit.is_thin
+        self._limit.answered(len(data), *poll.transfer)
+        if self._limit.is_thin != was_thin:
+            self._changed |= self.cursors  # each of them may bring less, or more, from now on
         self._end_poll()
         error, parts = fetch.decode_response(poll.version, data, len(self._session.asked))
         if error in SESSION_ERRORS and not poll.is_new:
@@ -307,7 +307,6 @@ class Fetcher:
             return None
         cursor.min_fetch_bytes = 0
         cursor.fetch_from = end, epoch
-        self._corrupt.pop(cursor, None)
         self._doubtful_end.pop(cursor, None)
         self._changed[cursor] = None
         if cursor in self.cursors:
@@ -330,9 +329,8 @@ class Fetcher:
 
     def _corrupt_answer(self, cursor: Cursor, error: CorruptBatch) -> None:
         """Fetch the same offset again, or stop the partition if that has not helped."""
-        count = self._corrupt[cursor] = self._corrupt.get(cursor, 0) + 1
         cursor.counters.retries += 1
-        if count >= _CORRUPT_ANSWERS:
+        if is_corrupt_for_good(cursor, cursor.fetch_from[0]):
             cursor.interrupt(cursor.stop_error(cursor.expected, str(error)))
 
     def _ask_for_more(self, cursor: Cursor, size: int) -> None:

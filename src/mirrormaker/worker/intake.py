@@ -47,6 +47,13 @@ _CORRUPT_ANSWERS = 3  # so many in a row at the same offset stop a partition
 _MAX_TURN = 0.05  # seconds of steps until the rest of the event loop has its turn
 
 
+def is_corrupt_for_good(cursor: Cursor, offset: int) -> bool:
+    """Count a corrupt answer at a source offset; return True if fetching it again has not helped."""
+    at, count = cursor.corrupt
+    cursor.corrupt = offset, count + 1 if at == offset else 1
+    return cursor.corrupt[1] >= _CORRUPT_ANSWERS
+
+
 def fetch_again(cursor: Cursor) -> None:
     """Fetch everything again that the cursor has not accepted; answers to earlier fetches no longer count."""
     cursor.fetch_round += 1
@@ -68,8 +75,6 @@ class Intake:
         self._in_order = asyncio.Lock()
         # True while several fetches that waited are processed as one.
         self._merged = False
-        # The source offset of the last corrupt batch, and how often it came.
-        self._corrupt_at, self._corrupt_answers = -1, 0
 
     async def accept(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> None:
         """Take the batches of a fetch; `aborted` are the aborted transactions that the broker listed.
@@ -109,9 +114,7 @@ class Intake:
     def _refuse(self, error: BadChecksum) -> None:
         """Fetch a batch with a wrong CRC again: it may have been damaged on its way. Stop the partition if that does not help."""
         cursor = self.cursor
-        is_same = cursor.expected == self._corrupt_at
-        self._corrupt_at, self._corrupt_answers = cursor.expected, self._corrupt_answers + 1 if is_same else 1
-        is_lasting = self._corrupt_answers >= _CORRUPT_ANSWERS
+        is_lasting = is_corrupt_for_good(cursor, cursor.expected)
         cursor.interrupt(cursor.stop_error(cursor.expected, str(error)) if is_lasting else LookAgain(str(error)))
 
     def _steps(self, fetched: Fetched, aborted: Aborted, frame: Frame) -> Iterator[bool]:

@@ -9,9 +9,47 @@ from mirrormaker.errors import Silent
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.transport.connection import Connection
 
-# Seconds that the transfer of an answer should take: less is asked for above the second, more below the first.
-_QUICK, _SLOW = 1.0, 2.0
+# Seconds that the transfer of an answer should take: less is asked for above the last, more below the first. A record waits for the
+# end of one answer, and comes with the next one.
+_QUICK, _WANTED, _SLOW = 0.2, 0.4, 0.6
 _LEAST = 64 << 10  # bytes to ask for, however slow the line is
+_FIRST = 1 << 20  # bytes to ask for as long as nothing is known of the line
+_WIDE = 8 << 20  # bytes: a line that brings so many in time is not thin
+_LEAST_SHARE = 1 << 10  # bytes of one partition
+
+
+class FetchLimit:
+    """How many bytes to ask a broker for, so that an answer takes less than a second also over a thin line."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is fetch.max.bytes."""
+        self.bytes = min(most, _FIRST)
+        self._most = most
+        # True from an answer that took too long until answers of some megabytes do not.
+        self.is_thin = False
+
+    def answered(self, received: int, least: float, most: float) -> None:
+        """Take the size of an answer into account, and the seconds that its transfer took at least and at most."""
+        if least > _SLOW:
+            self.bytes = max(_LEAST, int(received / least * _WANTED))
+            self.is_thin = self.bytes < min(_WIDE, self._most)
+            return
+        in_time = received / max(most, 0.001) * _WANTED
+        if (most < _QUICK and received > self.bytes // 2) or (received >= _LEAST and in_time > 2 * self.bytes):
+            self.bytes = min(2 * self.bytes, self._most)
+            self.is_thin &= self.bytes < min(_WIDE, self._most)
+
+    def unanswered(self, size: int) -> None:
+        """Ask for less after a request for so many bytes that got no answer."""
+        self.bytes, self.is_thin = max(_LEAST, size // 4), True
+
+    def share(self, size: int, most: int, partitions: int) -> int:
+        """Return how many bytes of each partition to ask for, if the answer may have `size` and a partition `most` bytes.
+
+        A broker fills an answer partition by partition. Over a thin line, one with a backlog would take a whole answer, and
+        those behind it would wait for one answer after the other.
+        """
+        return min(most, max(_LEAST_SHARE, size // max(1, partitions))) if self.is_thin else most
 
 
 class Poll:
@@ -25,6 +63,8 @@ class Poll:
         It asks for `size` bytes, and the broker may wait `max_wait` seconds for them. `is_new`: it begins a session.
         """
         self.version, self.size, self.max_wait, self.is_new = version, size, max_wait, is_new
+        # The seconds that the transfer of the answer took, at least and at most.
+        self.transfer = (0.0, 0.0)
         self._connection = connection
         self._sent_at = self._answered_at = time.monotonic()
         self._answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
@@ -44,17 +84,10 @@ class Poll:
             if self._connection.bytes_in == arrived:
                 raise Silent(f"{self._connection} sent nothing for {patience:g} s")
             arrived = self._connection.bytes_in
-        return self._answer.result()
-
-    def next_limit(self, limit: int, received: int) -> int:
-        """Return how many bytes to ask for next, so that an answer takes a second or two also over a thin line.
-
-        `limit` is the value before, and `received` are the bytes of the answer; 0: there was none.
-        """
-        if not received:
-            return max(_LEAST, self.size // 4)
-        # The broker may have waited before it sent the first byte.
-        seconds = self._answered_at - self._sent_at - self.max_wait
-        if seconds > _SLOW:
-            return max(_LEAST, int(received / seconds))
-        return 2 * limit if seconds < _QUICK and received > limit // 2 else limit
+        answer = self._answer.result()
+        seconds = self._connection.last_transfer
+        # The first bytes seen may be the last ones: then a part of the answer, or all of it, was on its way before. The
+        # broker may also have waited before it sent anything.
+        since_sent = self._answered_at - self._sent_at - self._connection.round_trip
+        self.transfer = max(seconds, since_sent - self.max_wait), max(seconds, since_sent)
+        return answer

@@ -346,6 +346,7 @@ def test_an_error_for_a_whole_fetch_is_not_the_end_of_fetching(play: Play, monke
     class Source:
         is_open = is_quiet = True
         bytes_in = 0
+        last_transfer = round_trip = 0.0
 
         def close(self, error: Exception) -> None:
             self.is_open = False

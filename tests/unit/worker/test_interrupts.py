@@ -236,6 +236,7 @@ def test_an_error_in_one_partition_of_a_fetch_loses_nothing_of_any(
     class Source:
         is_open = is_quiet = True
         bytes_in = 0
+        last_transfer = round_trip = 0.0
 
         def __init__(self) -> None:
             self.versions = {1: (4, 11)}

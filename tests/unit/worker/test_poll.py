@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 
@@ -10,7 +11,7 @@ import pytest
 
 from mirrormaker.errors import Silent
 from mirrormaker.wire.transport.connection import Connection
-from mirrormaker.worker.poll import Poll
+from mirrormaker.worker.poll import FetchLimit, Poll
 from tests.support.peer import connected, correlation_of, frame, hear, run, silence
 
 MB = 1 << 20
@@ -51,47 +52,88 @@ def test_a_broker_that_falls_silent_in_the_middle_of_an_answer_is_given_up() -> 
     run(test())
 
 
-class Line:
-    """A connection whose answers take as long as a test says."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-
-    def request(self, *_: object) -> asyncio.Future[memoryview]:
-        return self.future
-
-
 @pytest.mark.parametrize(("limit", "received", "seconds", "expected"), [
-    (16 * MB, 16 * MB, 10.0, int(1.6 * MB)),  # about a second's worth
-    (16 * MB, 16 * MB, 1.5, 16 * MB),
-    (MB, MB, 0.5, 2 * MB),
-    (MB, MB // 2, 0.1, MB),  # the source has no more
-    (MB, 100, 0.1, MB),
+    (16 * MB, 16 * MB, 8.0, int(0.8 * MB)),  # less than half a second's worth
+    (16 * MB, 16 * MB, 0.5, 16 * MB),
+    (MB, MB, 0.1, 2 * MB),
+    (MB, MB // 3, 0.3, MB),
+    (MB, MB // 3, 0.01, 2 * MB),  # partitions had no more to bring, and the line has
+    (MB, 100, 0.0, MB),
     (MB, 100, 60.0, 64 << 10),
-    (MB, 0, 60.0, MB // 4),  # no answer at all
-    (100 << 10, 0, 60.0, 64 << 10),
 ])  # fmt: skip
-def test_the_next_request_asks_for_what_the_line_brings_in_a_second_or_two(
+def test_the_next_request_asks_for_what_the_line_brings_in_half_a_second(
     limit: int, received: int, seconds: float, expected: int
 ) -> None:
+    line = FetchLimit(32 * MB)
+    line.bytes = limit
+    line.answered(received, seconds, seconds)
+    assert abs(line.bytes - expected) < 1000
+
+
+def test_a_request_without_an_answer_is_followed_by_a_smaller_one() -> None:
+    line = FetchLimit(32 * MB)
+    sizes = []
+    for _ in range(4):
+        line.unanswered(line.bytes)
+        sizes.append(line.bytes)
+    assert sizes == [256 << 10, 64 << 10, 64 << 10, 64 << 10]
+
+
+@pytest.mark.parametrize("rate", [MB // 8, MB, 2 * MB, 10 * MB])
+def test_on_a_thin_line_answers_settle_below_a_second(rate: int) -> None:
+    line, times = FetchLimit(32 * MB), []
+    for _ in range(20):
+        times.append(line.bytes / rate)
+        line.answered(line.bytes, line.bytes / rate, line.bytes / rate)
+    assert all(0.2 <= seconds <= 0.8 for seconds in times[10:])
+
+
+def test_a_wide_line_is_used_as_a_whole_after_a_few_answers() -> None:
+    line, received = FetchLimit(32 * MB), 0
+    for _ in range(6):
+        received += line.bytes
+        line.answered(line.bytes, 0.0, line.bytes / (1000 * MB))
+    assert line.bytes == 32 * MB and not line.is_thin
+
+
+def test_over_a_thin_line_a_backlog_leaves_room_for_every_other_partition() -> None:
+    """The broker fills an answer from the front; the first partition may bring a batch that is larger than its share."""
+    line = FetchLimit(32 * MB)
+    assert line.share(MB, 2 * MB, 33) == 2 * MB
+    line.answered(MB, 1.0, 1.0)
+    size, batch = line.bytes, 256 << 10
+    assert 32 * line.share(size, 2 * MB, 33) < size
+    # The line is as wide as ever: what partitions bring is less than half of what is asked for.
+    for _ in range(10):
+        line.answered(batch, 0.0, batch / (1000 * MB))
+    assert line.bytes == 32 * MB and line.share(MB, 2 * MB, 33) == 2 * MB
+
+
+def test_an_answer_whose_bytes_come_all_at_once_tells_little_of_the_line() -> None:
+    """Something on the way has collected them: the broker may have sent them at once, or have waited."""
+    line = FetchLimit(32 * MB)
+    line.answered(MB, 1.0, 1.0)
+    size = line.bytes
+    for _ in range(10):
+        line.answered(256 << 10, 0.0, 0.25)
+    assert line.bytes == size and line.is_thin
+
+
+def test_the_transfer_of_an_answer_lasts_from_its_first_byte_to_its_last_at_least() -> None:
+    async def late_and_slow(reader: Reader, writer: Writer) -> None:
+        answer = frame(correlation_of(await hear(reader)), bytes(400_000))
+        await asyncio.sleep(0.3)
+        for at in range(0, len(answer), 100_000):
+            writer.write(answer[at : at + 100_000])
+            await asyncio.sleep(0.05)
+        await silence(reader, writer)
+
     async def test() -> None:
-        line = Line()
-        poll = Poll(line, 4, b"", size=limit, max_wait=0.5, is_new=True)  # type: ignore[arg-type]
-        poll._answered_at = poll._sent_at + 0.5 + seconds
-        assert abs(poll.next_limit(limit, received) - expected) < 1000
+        async with connected(late_and_slow) as connection:
+            poll = Poll(connection, 4, b"", size=MB, max_wait=0.5, is_new=True)
+            sent_at = time.monotonic()
+            await poll.answer(5)
+            least, most = poll.transfer
+            assert 0.1 < least < most - 0.25 < time.monotonic() - sent_at - 0.25
 
-    asyncio.run(test())
-
-
-def test_on_a_thin_line_answers_settle_at_a_second_or_two() -> None:
-    async def test() -> None:
-        rate, limit, times = MB, 32 * MB, []
-        for _ in range(20):
-            poll = Poll(Line(), 4, b"", size=limit, max_wait=0.0, is_new=False)  # type: ignore[arg-type]
-            poll._answered_at = poll._sent_at + limit / rate
-            times.append(limit / rate)
-            limit = min(32 * MB, poll.next_limit(limit, limit))
-        assert times[0] == 32.0
-        assert all(0.5 <= seconds <= 2.0 for seconds in times[1:])
-
-    asyncio.run(test())
+    run(test())

@@ -14,6 +14,7 @@ import ssl
 import struct
 import sys
 import termios
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -52,6 +53,8 @@ class AnswerReader:
         """`peer` names the broker in errors."""
         self.waiting: deque[Expected] = deque()  # in the order of the requests
         self.bytes_in = 0
+        # The seconds from the first byte of the last answer to its last one; 0 if it came in one read.
+        self.last_transfer = 0.0
         self._peer, self._fail = peer, fail
         self._sock: socket.socket | None = None
         self._tls: TlsLayer | None = None
@@ -59,6 +62,7 @@ class AnswerReader:
         self._held = 0  # bytes of _small that are not yet a whole frame
         self._frame: memoryview | None = None  # the large frame that is being received
         self._got = 0  # bytes of _frame that have arrived
+        self._frame_began = 0.0
 
     def start(self, sock: socket.socket, tls: TlsLayer | None) -> None:
         """Receive from a connected socket whenever the event loop finds it readable."""
@@ -111,6 +115,7 @@ class AnswerReader:
                 if self._got == len(frame):
                     self._frame = None
                     self._wake_me_for(1)
+                    self.last_transfer = time.monotonic() - self._frame_began
                     self._deliver(frame)
                 elif len(frame) - self._got < _LOW_WATER:
                     self._wake_me_for(len(frame) - self._got)
@@ -154,12 +159,13 @@ class AnswerReader:
                 frame = np.empty(size, np.uint8).data
                 self._got = held - at
                 frame[: self._got] = small[at:held]
-                self._frame, self._held = frame, 0
+                self._frame, self._held, self._frame_began = frame, 0, time.monotonic()
                 self._wake_me_for(size - self._got)
                 return
             if size > held - at:
                 at -= 4
                 break
+            self.last_transfer = 0.0
             self._deliver(memoryview(bytearray(small[at : at + size])))
             if self._sock is None:
                 return

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -43,6 +44,7 @@ _MAX_PARTS = 512  # buffers in one sendmsg: below every system's limit of 1024
 _API_VERSIONS = 18
 _LONGEST_TOKEN = 1 << 20  # bytes of a SASL token without a header
 _LOGIN = (17, 36)  # SaslHandshake, SaslAuthenticate
+_TCP_INFO_RTT = 68  # where Linux has the smoothed round trip time, in microseconds, in its struct tcp_info
 
 
 def read_answer(request: ApiMessage, data: memoryview, version: int) -> Any:
@@ -141,6 +143,19 @@ class Connection:
     def bytes_in(self) -> int:
         """Return the number of bytes received so far, also of an answer that has not arrived as a whole."""
         return self._answers.bytes_arrived
+
+    @property
+    def last_transfer(self) -> float:
+        """Return how many seconds passed between the first and the last byte of the last answer."""
+        return self._answers.last_transfer
+
+    @property
+    def round_trip(self) -> float:
+        """Return how many seconds the kernel takes for a round trip to the peer; 0 if the connection has ended."""
+        if self._sock is None:
+            return 0.0
+        info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT + 4)
+        return int.from_bytes(info[_TCP_INFO_RTT:], sys.byteorder) / 1e6
 
     @property
     def can_write(self) -> bool:
