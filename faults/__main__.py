@@ -25,6 +25,7 @@ from faults import (
     cases_topics,
     cases_upgrade,
     cases_wire,
+    cases_yarn,
     java_comparison,
     report,
     table,
@@ -49,6 +50,7 @@ SEPARATE = (
     *cases_upgrade.CASES,
     *cases_wire.CASES,
     *cases_spark.SEPARATE,
+    *cases_yarn.CASES,
 )
 ALL = (*CASES, *SEPARATE)
 

@@ -13,24 +13,36 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from mirrormaker.cli.command import Command, Example
+from mirrormaker.errors import SettingError
 from mirrormaker.settings.command_line import Option
 from mirrormaker.status.figures import duration
+
+if TYPE_CHECKING:
+    from mirrormaker.embedded.spark_cluster import SparkCluster
+    from mirrormaker.embedded.yarn_cluster import YarnCluster
 
 _PARTITIONS = 8
 _OPTIONS = (
     Option(("--seconds",), "Time in seconds during which records are written to the source.", "N", 60, type=int),
     Option(("--streams",), "Number of streams of the mirror.", "N", 2, type=int),
+    Option(
+        ("--on",), "Where the streams run: local, or a cluster that is started on this machine: standalone or yarn.",
+        "PLACE", "local",
+    ),
     Option(("--keep",), "Leave both clusters running until Ctrl+C after the comparison."),
-)
+)  # fmt: skip
+_PLACES = ("local", "standalone", "yarn")
 
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 if both sides have the same records at the end, else 1."""
+    if args.on not in _PLACES:
+        raise SettingError(f"--on {args.on}: this must be one of {', '.join(_PLACES)}", option=True)
     from mirrormaker.embedded import Cluster
 
     console = Console(stderr=True, highlight=False)
@@ -41,22 +53,41 @@ def run(args: argparse.Namespace) -> int:
         target = Cluster(name="target", settings=settings)
         source.start()
         target.start()
+    spark = None
     try:
+        spark = spark_cluster(args.on, args.streams)
+        if spark is not None:
+            with console.status(f"starting a cluster for Spark ({args.on}) ..."):
+                spark.start()
         console.print(f"source cluster: {source.bootstrap}   target cluster: {target.bootstrap}")
         with console.status("creating topics ..."):
             for topic in TOPICS:
                 source.create_topic(topic, partitions=_PARTITIONS)
-        same = _mirror(console, source.bootstrap, target.bootstrap, args.seconds, args.streams)
+        same = _mirror(console, source.bootstrap, target.bootstrap, args.seconds, args.streams, spark)
         if args.keep:
             _keep(console, source.bootstrap, target.bootstrap)
         return 0 if same else 1
     finally:
         with console.status("stopping the clusters ..."):
+            if spark is not None:
+                spark.stop()
             source.stop()
             target.stop()
 
 
-def _mirror(console: Console, source: str, target: str, seconds: int, streams: int) -> bool:
+def spark_cluster(place: str, streams: int) -> SparkCluster | YarnCluster | None:
+    """Return the cluster that runs the streams, not started yet; None for this machine."""
+    from mirrormaker.embedded.spark_cluster import SparkCluster
+    from mirrormaker.embedded.yarn_cluster import YarnCluster
+
+    if place == "yarn":
+        return YarnCluster(memory=4096 + 1024 * streams)
+    return SparkCluster(cores=streams) if place == "standalone" else None
+
+
+def _mirror(
+    console: Console, source: str, target: str, seconds: int, streams: int, spark: SparkCluster | YarnCluster | None
+) -> bool:
     """Write, mirror and compare; return True if both sides have the same records."""
     from mirrormaker.console.compare import compare
 
@@ -64,7 +95,7 @@ def _mirror(console: Console, source: str, target: str, seconds: int, streams: i
     for writer in writers:
         writer.start()
     with tempfile.TemporaryDirectory(prefix="mirrormaker-demo-") as scratch:
-        mirror = _start_mirror(Path(scratch), source, target, streams)
+        mirror = _start_mirror(Path(scratch), source, target, streams, spark)
         try:
             _wait(mirror, seconds)
             for writer in writers:
@@ -96,22 +127,26 @@ def _mirror(console: Console, source: str, target: str, seconds: int, streams: i
     return same
 
 
-def _start_mirror(directory: Path, source: str, target: str, streams: int) -> subprocess.Popen[bytes]:
+def _start_mirror(
+    directory: Path, source: str, target: str, streams: int, spark: SparkCluster | YarnCluster | None
+) -> subprocess.Popen[bytes]:
     """Start the mirror with the command that a user would type, and print that command."""
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={source}\ngroup.id=demo\n")
     producer.write_text(f"bootstrap.servers={target}\n")
     names = ", ".join(TOPICS)
     options = ["--whitelist", names, "--num.streams", str(streams), "--status.address", "127.0.0.1:0"]
+    options += spark.options if spark is not None else []
+    shown = f" --spark.master {spark.master}" if spark is not None else ""
     print(
         f"\n$ mirrormaker run --consumer.config source.properties --producer.config target.properties \\\n"
-        f'      --whitelist "{names}" --num.streams {streams} --status.address 127.0.0.1:0\n',
+        f'      --whitelist "{names}" --num.streams {streams} --status.address 127.0.0.1:0{shown}\n',
         file=sys.stderr,
         flush=True,
     )
     command = [sys.executable, "-m", "mirrormaker.cli", "run"]
     command += ["--consumer.config", str(consumer), "--producer.config", str(producer), *options]
-    return subprocess.Popen(command)
+    return subprocess.Popen(command, env={**os.environ, **(spark.environment if spark is not None else {})})
 
 
 def _wait(mirror: subprocess.Popen[bytes], seconds: int) -> None:
@@ -204,12 +239,13 @@ class Writer(threading.Thread):
 COMMAND = Command(
     name="demo",
     purpose="mirror between two Kafka clusters that are started on this machine",
-    usage="[--seconds N] [--streams N] [--keep]",
+    usage="[--seconds N] [--streams N] [--on PLACE] [--keep]",
     description="Start two real Kafka clusters on loopback, write to one, mirror it to the other, and compare both.",
     options=_OPTIONS,
     examples=(
         Example("Write for a minute, then compare:", "%(prog)s"),
         Example("Write for 20 seconds only:", "%(prog)s --seconds 20"),
+        Example("Run the streams on a YARN that is started for it:", "%(prog)s --on yarn"),
         Example("Leave the clusters running afterwards, to try things:", "%(prog)s --keep"),
     ),
     exit_codes={0: "both sides have the same records", 1: "the sides differ, or the mirror failed"},

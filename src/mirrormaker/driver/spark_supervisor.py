@@ -49,6 +49,7 @@ class SparkSupervisor:
         try:
             return await asyncio.shield(self._session)
         except Exception as error:
+            self._session = None
             raise SparkError(f"Spark did not start: {first_line(error)} (its log: {self._log})") from error
 
     def end(self) -> None:

@@ -21,6 +21,7 @@ from mirrormaker.wire.transport.threads import run_in_thread
 from mirrormaker.worker.stream_task import StreamTask
 
 _NUMBERS = itertools.count(1)  # of jobs, also across flows: a newer job's streams replace an older one's
+_PAUSE = 1.0  # seconds before another job, or another attempt to start Spark
 
 
 class StreamJobs:
@@ -40,7 +41,15 @@ class StreamJobs:
     async def run(self, is_stopping: Callable[[], bool]) -> None:
         """Keep a job running until the flow stops."""
         while not is_stopping():
-            spark = await self._spark()
+            try:
+                spark = await self._spark()
+            except Exception as error:
+                # A first start that fails needs somebody's help. A later one may have been killed in its turn.
+                if not self._scheduler.has_seen_streams:
+                    raise
+                self._report(JobEnded(first_line(error)))
+                await asyncio.sleep(_PAUSE)
+                continue
             task = replace(self._task(), job=next(_NUMBERS))
             self._running = run_in_thread(partial(job.run, spark, task, self._shares()))
             try:
@@ -48,7 +57,7 @@ class StreamJobs:
             except Exception as error:
                 if not is_stopping():
                     self._report(JobEnded(first_line(error)))
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(_PAUSE)
 
     async def wait(self, seconds: float) -> None:
         """Wait until the running job has ended, but not for longer than `seconds`."""

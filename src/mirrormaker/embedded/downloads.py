@@ -1,4 +1,4 @@
-"""The jars of a Kafka version, downloaded once per user."""
+"""The jars of Kafka's versions and of Hadoop, downloaded once per user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from mirrormaker.cache import cache_directory
 from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.java_runtime import java
-from mirrormaker.embedded.releases import artifacts
+from mirrormaker.embedded.releases import HADOOP, HADOOP_VERSION, Artifact, artifacts
 from mirrormaker.errors import EmbeddedError
 
 _MARKER = "complete"
@@ -36,15 +36,24 @@ log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 def jars(version: str) -> Path:
     """Return the directory with the jars of a Kafka version; download them if this user does not have them yet."""
-    recipe = "\n".join(str(artifact) for artifact in artifacts(version))
-    directory = cache_directory() / f"kafka-{version}"
+    return _fetch("Kafka", version, artifacts(version))
+
+
+def hadoop_jars() -> Path:
+    """Return the directory with Hadoop's jars; download them if this user does not have them yet."""
+    return _fetch("Hadoop", HADOOP_VERSION, HADOOP)
+
+
+def _fetch(product: str, version: str, wanted: tuple[Artifact, ...]) -> Path:
+    recipe = "\n".join(map(str, wanted))
+    directory = cache_directory() / f"{product.lower()}-{version}"
     if _is_complete(directory, recipe):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with open(directory.with_name(f"kafka-{version}.lock"), "w") as lock:
+    with open(directory.with_name(f"{directory.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_complete(directory, recipe):
-            _download(version, recipe, directory)
+            _download(f"{product} {version}", recipe, directory)
     return directory
 
 
@@ -56,25 +65,25 @@ def _is_complete(directory: Path, recipe: str) -> bool:
         return False
 
 
-def _download(version: str, recipe: str, directory: Path) -> None:
-    part = directory.with_name(f"kafka-{version}.part")
+def _download(title: str, recipe: str, directory: Path) -> None:
+    part = directory.with_name(f"{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     began = time.monotonic()
     console = Console(stderr=True)
     if not console.is_terminal:  # the live line below is not shown there
-        console.print(f"Downloading Kafka {version}, once per user; this takes about a minute")
+        console.print(f"Downloading {title}, once per user; this takes about a minute")
 
     def progress() -> Text:
         count = sum(1 for _ in part.rglob("*.jar"))
-        return Text(f"Downloading Kafka {version}: {count} jars, {time.monotonic() - began:.0f} s")
+        return Text(f"Downloading {title}: {count} jars, {time.monotonic() - began:.0f} s")
 
     with Live(get_renderable=progress, console=console, refresh_per_second=4, transient=True):
         problems = _resolve(recipe.split("\n"), part)
     if problems is not None:
         shutil.rmtree(part, ignore_errors=True)
         raise EmbeddedError(
-            f"Kafka {version} could not be downloaded ({problems}): check that this version exists and that Java "
+            f"{title} could not be downloaded ({problems}): check that this version exists and that Java "
             "can reach the public Maven repository (behind a proxy: JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... "
             f"-Dhttps.proxyPort=...'), or copy {directory} from a machine that has it"
         )
@@ -84,7 +93,7 @@ def _download(version: str, recipe: str, directory: Path) -> None:
     (part / "jars").rename(directory)
     shutil.rmtree(part, ignore_errors=True)
     count = sum(1 for _ in directory.glob("*.jar"))
-    console.print(f"Downloaded Kafka {version}: {count} jars in {time.monotonic() - began:.0f} s", highlight=False)
+    console.print(f"Downloaded {title}: {count} jars in {time.monotonic() - began:.0f} s", highlight=False)
 
 
 def _resolve(recipe: list[str], part: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""The artifacts that a Kafka version needs to run on a current Java."""
+"""The artifacts that a Kafka version and Hadoop's YARN need to run on a current Java."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ class Artifact:
 
     def __str__(self) -> str:
         return f"{self.organisation}:{self.name}:{self.version}" + ("!" if self.forced else "")
+
+
+HADOOP_VERSION = "3.5.0"
+# Without the last one a ResourceManager does not start. hadoop-common brings the log binding.
+HADOOP = tuple(
+    Artifact("org.apache.hadoop", f"hadoop-{name}", HADOOP_VERSION)
+    for name in ("yarn-server-resourcemanager", "yarn-server-nodemanager", "common", "yarn-server-timelineservice")
+)
 
 
 def parse(version: str) -> Version:

@@ -45,6 +45,16 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self._port}"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which Spark's driver stays on loopback."""
+        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `mirrormaker run` for this cluster."""
+        return ["--spark.master", self.master]
+
+    @property
     def directory(self) -> Path:
         """The directory with the servers' logs and the executors' output."""
         if self._directory is None:
@@ -106,12 +116,11 @@ class SparkCluster:
         flags = ("-Xmx256m", *QUICK, "-XX:-UsePerfData", temporary, *_MASTER)
         line = [java(), *flags, "-cp", f"{home}/jars/*", f"org.apache.spark.deploy.{main_class}", *args]
         # Without these the servers and their web pages listen on every network interface of the machine.
-        loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
         (core,) = home.glob("jars/spark-core_*.jar")
         # Spark's start scripts set this too: without it a worker looks for a source tree and starts no executor.
         scala = core.name.removeprefix("spark-core_").partition("-")[0]
         spark = {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
-        return Server(name, line, self.directory, {**os.environ, **loopback, **spark})
+        return Server(name, line, self.directory, {**os.environ, **self.environment, **spark})
 
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._owner:  # a fork inherits the exit handler, but must not stop the cluster

@@ -7,6 +7,7 @@ another 3 s earlier, for half the CPU: most of Spark's start is loading and veri
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -109,3 +110,10 @@ def end(process: subprocess.Popen[bytes], within: float) -> None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception: Spark's have whole stack traces in their text."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+def last_complaint(log: Path) -> str:
+    """Return the last line of a log that names an error, without the stack trace below it; else its last line."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    complaints = [line for line in lines if re.search(r"(Exception|Error)\b", line) and not line.startswith("at ")]
+    return (complaints or lines or ["its log is empty"])[-1][:300]

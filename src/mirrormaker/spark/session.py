@@ -6,17 +6,19 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from mirrormaker.errors import SparkError
-from mirrormaker.spark import class_archive, jvm, shipping
+from mirrormaker.spark import class_archive, jvm, masters, shipping
 
 _LOG4J = """
 rootLogger.level = warn
@@ -29,6 +31,7 @@ appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 _ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
+_STOPS_WITHIN = 30.0  # seconds for a SparkContext whose application was ended; a cluster manager may be slow to answer
 
 # Without these a job is wrong: one Arrow batch must become one task, without a shuffle, and neither the types of its
 # columns nor the time that a task may take must depend on the user's settings. A running session can change all of
@@ -63,15 +66,6 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# On a cluster the executors are small, unless the user says otherwise. The first stream waits until all of them are
-# there, or one executor would get all streams.
-_CLUSTER_SETTINGS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.heartbeat.maxFailures": "5",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10s",
-}
-
 
 class Engine:
     """A Spark session of our own and its JVM, from their start to their end."""
@@ -90,15 +84,12 @@ class Engine:
         `extra` are the user's settings, which override ours. Spark's own log goes into the file `log`; `directory`
         holds the files that Spark needs while it runs.
         """
-        # Under spark-submit the JVM runs already.
-        self.is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        self.is_submitted = masters.is_submitted()
         self._gateway: Any = launch_gateway() if self.is_submitted else None
         submitted = dict(SparkConf(_jvm=self._gateway.jvm).getAll()) if self._gateway else {}
         self.given = {**submitted, **dict(extra)}
-        # Twice as many slots as streams: the successor of a stream starts at once, beside the one that it replaces.
-        slots = 2 * streams
-        self.master = master or submitted.get("spark.master") or f"local[{slots},2147483647]"
-        self.is_local = self.master.startswith("local")
+        self._master = masters.master_for(master or submitted.get("spark.master"), streams)
+        self.master, self.is_local = self._master.url, self._master.is_local
         self.process: subprocess.Popen[bytes] | None = None
         self.session: SparkSession | None = None
         self.log = log
@@ -107,6 +98,7 @@ class Engine:
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
         self._settings = {**_JOB_SETTINGS, **_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+        self._settings |= self._master.settings
         if self.is_local:
             self._java += class_archive.options() if java_options is None else java_options
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -118,8 +110,6 @@ class Engine:
                 "spark.local.dir": str(directory),
                 "spark.python.unix.domain.socket.dir": str(directory),
             }
-        else:
-            self._settings |= {**_CLUSTER_SETTINGS, "spark.cores.max": str(slots)}
         # A user who names a Python has prepared it. Otherwise any Python of our version will do: the rest is shipped.
         self._ships = not self.is_local and not {"PYSPARK_PYTHON", "spark.pyspark.python"} & {*os.environ, *self.given}
         if self._ships:
@@ -163,7 +153,11 @@ class Engine:
                 conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
                 kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
                 os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # of the driver, not of executors
-                self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
+                try:
+                    self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
+                except PySparkRuntimeError as error:
+                    reason = jvm.last_complaint(self.log)
+                    raise SparkError(f"spark-submit ended before Spark had started: {reason}") from error
                 self.process = self._gateway.proc
         return self._gateway.jvm
 
@@ -171,10 +165,17 @@ class Engine:
         """Start the session in the JVM."""
         conf = self._conf(self._gateway.jvm)
         if self._ships:
-            archives = self.given.get("spark.archives", "")
-            conf.setAll(list(shipping.settings(self._directory, archives).items()))
+            conf.setAll(list(shipping.settings(self._directory, self._master.archives, self.given).items()))
+        self._await_end_of_last()
         self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         return self.session
+
+    def _await_end_of_last(self) -> None:
+        """Wait until a SparkContext that is being stopped has gone: a JVM has one at a time."""
+        contexts = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
+        deadline = time.monotonic() + _STOPS_WITHIN
+        while contexts.getActive().isDefined() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _forget_jvm(self) -> None:
         """Clear PySpark's memory of a dead JVM; otherwise it would not start another one in this process."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,14 @@ PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 CODE, LIBRARIES = "mirrormaker-code", "mirrormaker-libraries"
 
 
-def settings(directory: Path, archives: str = "") -> dict[str, str]:
-    """Return the settings of a new session that ship everything; `archives` are the user's own, which are kept."""
-    shipped = [archives] if archives else []
+PYTHONPATH = f"./{CODE}:./{LIBRARIES}"
+
+
+def settings(directory: Path, key: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a new session that ship everything, with the setting `key`; the user's archives are kept."""
+    shipped = [given[key]] if given.get(key) else []
     shipped += [f"{code(directory)}#{CODE}", f"{libraries()}#{LIBRARIES}"]
-    return {"spark.archives": ",".join(shipped), "spark.executorEnv.PYTHONPATH": f"./{CODE}:./{LIBRARIES}"}
+    return {key: ",".join(shipped), "spark.executorEnv.PYTHONPATH": PYTHONPATH}
 
 
 def add_to(context: Any) -> None:
@@ -89,6 +93,19 @@ def libraries(names: Sequence[str] = _LIBRARIES) -> Path:
                 files[Path(file)] = Path(str(library.locate_file(file)))
     path.parent.mkdir(parents=True, exist_ok=True)
     return _pack(path, files)
+
+
+def driver_libraries() -> Path:
+    """Return the packed libraries of a driver that runs in a cluster: all that we depend on, except Spark itself."""
+    needed: dict[str, None] = {}
+    waiting = [*(distribution("mirrormaker").requires or ()), *_OWN_LIBRARIES]
+    while waiting:
+        requirement = waiting.pop()
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+        if "extra ==" not in requirement and name not in {*needed, "pyspark"} and _is_installed(name):
+            needed[name] = None
+            waiting += distribution(name).requires or ()
+    return libraries(sorted(needed))
 
 
 def _pack(path: Path, files: dict[Path, Path]) -> Path:
