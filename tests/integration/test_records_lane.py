@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,24 +16,14 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
-from mirrormaker.embedded.downloads import jars
-from mirrormaker.embedded.java_runtime import java
 from tests.support.comparing import assert_mirrored_by_key, assert_same
+from tests.support.java_writer import write_with_java
 from tests.support.mirror_process import MirrorProcess, run_once
 from tests.support.numbered_records import write
 from tests.support.reading import end_offsets, in_the_log, read
 from tests.support.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def write_with_java(cluster: Cluster, *topics: tuple[str, str, int, str]) -> None:
-    """Write to topics with Kafka's own producer: (topic, codec, records, "plain" or "transactions")."""
-    program = Path(__file__).with_name("Writer.java")
-    line = [java(), "-cp", f"{jars(cluster.version)}/*", str(program), cluster.bootstrap]
-    line += [str(argument) for topic in topics for argument in topic]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 PLAIN = ("fewer", "more", "java", "compacted", "stamped", "tiny", "large")

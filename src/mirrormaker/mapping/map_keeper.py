@@ -1,0 +1,221 @@
+"""The offset map of the partitions that this process mirrors: kept in memory, and stored before the ledger says so.
+
+The committer calls `write` before each commit. A block that has changed is stored first; a block whose last run only became longer
+may wait, because the ledger's numbers say the same. So map and ledger never contradict each other, whatever is killed between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection, Iterable
+from itertools import islice
+
+from mirrormaker.control.control_messages import PartitionReport
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, Unanswered, describe
+from mirrormaker.events import event
+from mirrormaker.events.process_events import OffsetMapUnwritten, OffsetMapWritten
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model.offset_map import PartitionMap, Writing
+from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key
+from mirrormaker.model.position import Position
+from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
+
+_WRITE_WITHIN = 5.0  # seconds for one write
+# Positions are not committed for so long while the map cannot be written; then the mirror goes on without it.
+_PATIENCE = 30.0
+_TRY_EVERY = 30.0  # seconds between attempts to write the map after that
+_REFRESHED = 100  # blocks of partitions that only moved on, with each commit: 15 KB
+_CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
+
+
+class MapKeeper:
+    """The maps of owned partitions, and the writer of their blocks."""
+
+    def __init__(self, target: Cluster, source: Cluster, fallback_id: str, report: event.Report) -> None:
+        """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1)."""
+        self._target, self._source, self._fallback_id, self._report = target, source, fallback_id, report
+        self._topic: MapTopic | None = None
+        self._writer = keyed_topic.KeyedWriter(target, TOPIC)
+        self._maps: dict[TopicPartition, PartitionMap] = {}
+        # Maps whose stored block ends before the position, the longest waiting ones first.
+        self._stale: dict[TopicPartition, None] = {}
+        self._failing_since: float | None = None
+        self._try_after = 0.0
+        # Why the map is not written; empty while it is.
+        self.reason = ""
+
+    @property
+    def source_id(self) -> str:
+        """Return the id under which the source cluster's blocks are stored."""
+        return self._source.id or self._fallback_id
+
+    async def open(self) -> None:
+        """Create the topic if need be, and read it. Raise ClusterError if a failover has closed this flow."""
+        try:
+            policy = await keyed_topic.ensure(self._target, TOPIC)
+            if policy and "compact" not in policy:
+                raise ClusterError(
+                    f"{TOPIC} has cleanup.policy={policy} on {self._target.endpoint}, so its rows are deleted:"
+                    f" kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
+                )
+            topic = MapTopic(self._target, self.source_id)
+            await topic.refresh()
+        except (MirrorError, OSError, asyncio.TimeoutError) as error:
+            self._give_up(error)
+            return
+        self._topic = topic
+        self._is_written()
+        if topic.fence is not None:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(topic.fence.time / 1000))
+            raise ClusterError(
+                f"this flow was closed by a failover at {when} UTC (by {topic.fence.by}): {self._target.endpoint} has writers"
+                " of its own since then. To mirror again all the same: mirrormaker failover --undo"
+            )
+
+    # -- what is mirrored
+
+    async def begin(self, positions: Iterable[Position]) -> None:
+        """Go on at positions that this process takes over, or at the first positions under new identities."""
+        numbered = [position for position in positions if position.identity.is_numbered]
+        if not numbered:
+            return
+        if self._topic is not None and any(position.key not in self._maps for position in numbered):
+            with contextlib.suppress(*OUTAGE, MirrorError):
+                # Another process may have written these blocks since. Without that the map has a hole, and says so.
+                await self._topic.refresh()
+        for number, position in enumerate(numbered, 1):
+            if position.key not in self._maps:
+                self._maps[position.key] = PartitionMap() if self._topic is None else self._topic.read(position.key)
+            self._maps[position.key].begin(position)
+            if number % 200 == 0:
+                await asyncio.sleep(0)
+
+    def note(self, position: Position, report: PartitionReport) -> None:
+        """Take in a stream's report; `position` is the owned partition's, which the report may have moved."""
+        found = self._maps.get(position.key)
+        if found is None or report.position.identity != found.blocks[-1].identity:
+            return
+        found.note(position, report.runs)
+        if found.is_stale:
+            self._stale[position.key] = None
+
+    def forget(self, key: TopicPartition) -> None:
+        """Forget a partition that another process mirrors now."""
+        self._maps.pop(key, None)
+        self._stale.pop(key, None)
+
+    def partition(self, key: TopicPartition) -> PartitionMap | None:
+        """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read."""
+        if key in self._maps:
+            return self._maps[key]
+        if self._topic is None:
+            return None
+        stored = self._topic.read(key)
+        return stored if stored.blocks else None
+
+    async def refresh(self) -> None:
+        """Read what other processes have stored."""
+        if self._topic is not None:
+            await self._topic.refresh()
+
+    # -- what is stored
+
+    async def write_all(self) -> None:
+        """Store every block as it is now."""
+        while self._stale and not await self.write(list(self._maps)) and not self.reason:
+            pass
+
+    async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Store the changed blocks of partitions; return those whose positions must not be committed yet.
+
+        Some blocks that only became longer are stored along with them.
+        """
+        due = [key for key in keys if key in self._maps and self._maps[key].is_due]
+        moved = [key for key in islice(self._stale, _REFRESHED) if key not in due]
+        if self.reason and time.monotonic() < self._try_after:
+            return set()
+        if self.reason and self._topic is None:
+            await self.open()
+        if self._topic is None or not (due or moved):
+            return set()
+        writings = {key: self._maps[key].take() for key in [*due, *moved] if key in self._maps}
+        try:
+            await asyncio.wait_for(self._writer.write(self._rows(writings)), _WRITE_WITHIN)
+        except (MirrorError, OSError, asyncio.TimeoutError) as error:
+            for key, writing in writings.items():
+                if key in self._maps:
+                    self._maps[key].failed(writing)
+            return self._failed(error, due)
+        except BaseException:  # cancelled: nothing is known of what was written
+            for key, writing in writings.items():
+                self._maps[key].failed(writing)
+            raise
+        for key, writing in writings.items():
+            if key in self._maps:
+                self._maps[key].stored(writing)
+            self._stale.pop(key, None)
+        self._is_written()
+        return set()
+
+    def _rows(self, writings: dict[TopicPartition, Writing]) -> list[keyed_topic.Row]:
+        now = int(time.time() * 1000)
+        rows: list[keyed_topic.Row] = []
+        for key, writing in writings.items():
+            for block in writing.blocks:
+                rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
+            rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
+        return rows
+
+    def _failed(self, error: BaseException, due: list[TopicPartition]) -> set[TopicPartition]:
+        now = time.monotonic()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        may_pass = not isinstance(error, MirrorError) or error.retriable
+        if not self.reason and may_pass and now - self._failing_since < _PATIENCE:
+            return set(due)
+        self._give_up(error)
+        return set()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Mirror on without the map, and try again later."""
+        reason = describe(error)
+        if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
+            reason = denied(self._target.endpoint, ("Create", "Describe", "Read", "Write"), "topic", TOPIC)
+        elif isinstance(error, asyncio.TimeoutError | Unanswered):
+            reason = f"{self._target.endpoint} does not answer in time"
+        if reason != self.reason:
+            self._report(OffsetMapUnwritten(reason))
+        self.reason = reason
+        self._try_after = time.monotonic() + _TRY_EVERY
+
+    def _is_written(self) -> None:
+        self._failing_since = None
+        if self.reason:
+            self.reason = ""
+            self._report(OffsetMapWritten())
+
+    # -- what retention has deleted
+
+    async def run(self) -> None:
+        """Delete blocks whose records are gone, for as long as this runs."""
+        while True:
+            await asyncio.sleep(_CLEAN_EVERY)
+            with contextlib.suppress(*OUTAGE, MirrorError):
+                await self.clean()
+
+    async def clean(self) -> None:
+        """Delete the blocks all of whose records lie before the start of the target's log; the next commit stores that."""
+        candidates = {key: found for key, found in self._maps.items() if len(found.blocks) > 1}
+        places = {(place[0] or key[0], place[1]) for key, found in candidates.items() for place in found.places}
+        starts = await list_offsets(self._target, sorted(places), EARLIEST)
+        for key, found in candidates.items():
+            known = {place: starts.get((place[0] or key[0], place[1])) for place in found.places}
+            found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
+            if found.is_due:
+                self._stale[key] = None

@@ -1,0 +1,98 @@
+"""The topic of the offset map, as its readers see it: the blocks of every source partition, and fences.
+
+One compacted topic with one partition on the target cluster serves all flows to it. The last value of each key counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from mirrormaker.errors import ClusterError
+from mirrormaker.model.offset_map import Block, PartitionMap
+from mirrormaker.model.offset_map_format import (
+    BlockKey,
+    Fence,
+    FenceKey,
+    pack_fence,
+    pack_key,
+    unpack_block,
+    unpack_fence,
+    unpack_key,
+)
+from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.codec import TopicPartition
+
+# No MirrorMaker mirrors a topic whose name begins like this one.
+TOPIC = "__mirrormaker_offsets"
+
+
+class MapTopic:
+    """The rows that the topic has of one source cluster. Blocks stay packed until somebody asks for them."""
+
+    def __init__(self, target: Cluster, source_id: str) -> None:
+        """`source_id` is the id of the source cluster."""
+        self.target, self.source_id = target, source_id
+        self.fence: Fence | None = None
+        self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._end = 0
+
+    async def refresh(self) -> None:
+        """Read the rows that were added since the last time."""
+        records, self._end = await keyed_topic.read(self.target, TOPIC, self._end)
+        for record in records:
+            self._take(record.key, record.value)
+
+    def _take(self, packed: bytes, value: bytes | None) -> None:
+        key = unpack_key(packed)
+        if key is None or key.cluster != self.source_id:
+            return
+        if isinstance(key, FenceKey):
+            self.fence = None if value is None else unpack_fence(value)
+        elif value is None:
+            self._blocks[key.source].pop(key.start, None)
+        else:
+            self._blocks[key.source][key.start] = value
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Return the source partitions that have blocks."""
+        return sorted(key for key, blocks in self._blocks.items() if blocks)
+
+    def read(self, key: TopicPartition) -> PartitionMap:
+        """Return the map of a source partition as it is stored; an empty one if nothing is."""
+        blocks: list[Block] = []
+        for start, value in self._blocks.get(key, {}).items():
+            block = unpack_block(BlockKey(self.source_id, *key, start), value)
+            if block is not None:
+                blocks.append(block)
+        return PartitionMap(blocks)
+
+    async def write_fence(self, fence: Fence | None) -> None:
+        """Forbid that a flow from this source goes on, or allow it again."""
+        value = None if fence is None else pack_fence(fence)
+        await keyed_topic.KeyedWriter(self.target, TOPIC).write([(pack_key(FenceKey(self.source_id)), value)])
+        self.fence = fence
+
+
+async def open_map(target: Cluster, source_id: str) -> MapTopic:
+    """Return the rows of a source cluster. Raise ClusterError if the target has no map."""
+    await target.refresh([TOPIC])
+    if TOPIC not in target.topics:
+        raise ClusterError(f"{target.endpoint} has no offset map (topic {TOPIC}): no mirror has written one there")
+    topic = MapTopic(target, source_id)
+    await topic.refresh()
+    return topic
+
+
+async def sources_of(target: Cluster) -> dict[str, set[str]]:
+    """Return the ids of all source clusters in the map, each with its topics."""
+    await target.refresh([TOPIC])
+    found: dict[str, set[str]] = defaultdict(set)
+    if TOPIC in target.topics:
+        records, _ = await keyed_topic.read(target, TOPIC, 0)
+        for record in records:
+            key = unpack_key(record.key)
+            if isinstance(key, BlockKey) and record.value is not None:
+                found[key.cluster].add(key.topic)
+    return found

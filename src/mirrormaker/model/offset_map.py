@@ -1,0 +1,288 @@
+"""The offset map of one source partition: which target offset has the record of which source offset, both ways.
+
+Records are mirrored in order, so the map is a list of runs (`offset_runs`). Streams report runs as the target acknowledges them.
+The runs of one producer identity are kept in blocks. A block begins at a source offset and says exactly what was true when it was
+last stored, so a map that is read after a crash is never wrong, only a moment old.
+
+This module does no input or output.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
+
+from mirrormaker.model.offset_runs import NotedRun, Run, RunList, Translated
+from mirrormaker.model.position import Cut, Identity, Place, Position
+from mirrormaker.wire.records.batch import SEQUENCES
+
+# A block with so many runs is complete, and the next one begins.
+BLOCK_RUNS = 256
+
+
+@dataclass(slots=True)
+class Block:
+    """What is known of the source offsets from `start` to `end`, which were mirrored under one identity."""
+
+    start: int
+    end: int
+    identity: Identity
+    topic_id: str
+    lists: dict[Place, RunList] = field(default_factory=dict)
+    # The time of the last write, in milliseconds since 1970.
+    stored_at: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the number of runs."""
+        return sum(len(runs.runs) for runs in self.lists.values())
+
+    @property
+    def is_even(self) -> bool:
+        """Return True if no target partition is known to hold records from after the block's end."""
+        return all(not runs.runs or runs.runs[-1].source_end <= self.end for runs in self.lists.values())
+
+
+# A source offset, and for each target partition its sequence number and offset there.
+_State = tuple[int, dict[Place, tuple[int, int]]]
+
+
+class Writing(NamedTuple):
+    """Blocks on their way to the target's topic, the starts of those to delete there, and the state that they describe."""
+
+    blocks: list[Block]
+    gone: set[int]
+    state: _State | None
+
+
+class PartitionMap:
+    """All blocks of one source partition; the last one grows while the partition is mirrored."""
+
+    __slots__ = ("_changed", "_gone", "_stored", "blocks")
+
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        """Take blocks that were stored, in any order."""
+        self.blocks = sorted(blocks, key=lambda block: block.start)
+        # By their start: blocks that must be stored before a position is committed, and blocks that must be deleted.
+        self._changed: set[int] = set()
+        self._gone: set[int] = set()
+        # The state that the stored last block describes.
+        self._stored = _state_of(self.blocks[-1]) if self.blocks else None
+
+    # -- writing
+
+    def begin(self, position: Position) -> None:
+        """Go on at a position: in the same block if it has the same identity, else in a new one."""
+        last = self.blocks[-1] if self.blocks else None
+        if last is not None and last.topic_id and position.topic_id and last.topic_id != position.topic_id:
+            self._drop(-1)  # the topic was created again: its offsets mean other records now
+        while self.blocks and self.blocks[-1].start > position.offset:
+            self._drop(self.blocks[-1].start)
+        if not self.blocks or self.blocks[-1].identity != position.identity:
+            self._drop(position.offset)
+            self._start_block(position)
+            return
+        last = self.blocks[-1]
+        goes_on = self._goes_on(position)
+        truncated = [self._list(last, cut).truncate(cut.offset) for cut in position.cuts]
+        if goes_on and len(position.cuts) == 1 and position.offset > last.end:
+            # The ledger is a moment newer than the stored block, and nothing but the last run became longer since.
+            runs = self._list(last, position.cuts[0])
+            runs.add(NotedRun(last.end, runs.end_offset, position.offset - last.end, runs.end_sequence))
+        if any(truncated) or not goes_on:
+            self._changed.add(last.start)
+        self._end_at(last, position)
+
+    def note(self, position: Position, noted: Iterable[tuple[Place, Sequence[NotedRun]]]) -> None:
+        """Take in the runs that were reported together with a position."""
+        block = self.blocks[-1]
+        for place, rows in noted:
+            runs = block.lists.get(place)
+            if runs is None:
+                first = rows[0]
+                runs = RunList(first.target, first.sequence, first.target, first.sequence)
+                block.lists[place] = runs
+            for row in rows:
+                # A stream does not know of blocks: its run may have begun in the one before.
+                before = max(0, block.start - row.source)
+                if before < row.length and runs.add(row.without_first(before)):
+                    self._changed.add(block.start)
+        self._end_at(block, position)
+        if not self._goes_on(position):
+            self._changed.add(block.start)
+        if block.size >= BLOCK_RUNS and block.is_even and block.end > block.start:
+            self._start_block(position)
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if something must be stored before the ledger may say that these records are mirrored."""
+        return bool(self._changed or self._gone)
+
+    @property
+    def is_stale(self) -> bool:
+        """Return True if the stored map ends before the position."""
+        return bool(self.blocks) and (self._stored is None or self._stored[0] != self.blocks[-1].end)
+
+    def take(self) -> Writing:
+        """Return all that must be stored or deleted, and the last block; `stored` or `failed` must follow."""
+        if not self.blocks:
+            return Writing([], self._gone.copy(), None)
+        changed, self._changed = self._changed | {self.blocks[-1].start}, set()
+        return Writing(
+            [block for block in self.blocks if block.start in changed], self._gone.copy(), _state_of(self.blocks[-1])
+        )
+
+    def stored(self, writing: Writing) -> None:
+        """Note that everything was stored as it was taken."""
+        self._gone -= writing.gone
+        is_last = self.blocks and writing.blocks and writing.blocks[-1] is self.blocks[-1]
+        self._stored = writing.state if is_last else None
+
+    def failed(self, writing: Writing) -> None:
+        """Note that nothing is known of what was stored."""
+        self._changed |= {block.start for block in writing.blocks if block in self.blocks}
+        self._stored = None
+
+    def forget_before(self, log_starts: dict[Place, int]) -> None:
+        """Drop the blocks all of whose records lie before the start of the target's log; the last block stays."""
+        while len(self.blocks) > 1:
+            block = self.blocks[0]
+            if any(runs.end_offset > log_starts.get(place, 0) for place, runs in block.lists.items()):
+                return
+            self._gone.add(block.start)
+            self._changed.discard(block.start)
+            del self.blocks[0]
+
+    def _drop(self, offset: int) -> None:
+        """Forget the blocks from a source offset on: the source has other records there now, or they are mirrored again."""
+        while self.blocks and self.blocks[-1].start >= offset:
+            start = self.blocks.pop().start
+            self._gone.add(start)
+            self._changed.discard(start)
+            self._stored = None
+
+    def _start_block(self, position: Position) -> None:
+        block = Block(position.offset, position.offset, position.identity, position.topic_id)
+        before = self.blocks[-1] if self.blocks else None
+        if before is not None and self.is_stale:
+            self._changed.add(before.start)
+        for cut in position.cuts:
+            block.lists[cut.place] = _list_after(before, cut, position.offset)
+        self.blocks.append(block)
+        self._gone.discard(block.start)
+        self._changed.add(block.start)
+        self._stored = None
+
+    @staticmethod
+    def _list(block: Block, cut: Cut) -> RunList:
+        if cut.place not in block.lists:
+            block.lists[cut.place] = RunList.at(cut)
+        return block.lists[cut.place]
+
+    def _end_at(self, block: Block, position: Position) -> None:
+        block.end = position.offset
+        block.topic_id = position.topic_id or block.topic_id
+        for cut in position.cuts:
+            self._list(block, cut).end_at(cut)
+
+    def _goes_on(self, position: Position) -> bool:
+        """Return True if the last run of the stored block leads to the position.
+
+        How offsets spread over several target partitions is known from runs alone: there a position needs no new block.
+        """
+        if self._stored is None:
+            return False
+        end, states = self._stored
+        offsets = position.offset - end
+        if len(position.cuts) != 1:
+            return offsets >= 0
+        (cut,) = position.cuts
+        sequence, offset = states.get(cut.place, (-1, -1))
+        return offsets >= 0 and (cut.sequence - sequence) % SEQUENCES == cut.offset - offset == offsets
+
+    # -- reading
+
+    @property
+    def first(self) -> int:
+        """Return the source offset at which the map begins."""
+        return self.blocks[0].start if self.blocks else 0
+
+    @property
+    def end(self) -> int:
+        """Return the source offset up to which everything is mirrored."""
+        return self.blocks[-1].end if self.blocks else 0
+
+    @property
+    def places(self) -> list[Place]:
+        """Return the target partitions that have records of this partition, or may get some."""
+        return sorted({place for block in self.blocks for place in block.lists})
+
+    def translate(self, place: Place, source: int) -> Translated:
+        """Return where a reader goes on that has read everything before a source offset.
+
+        That is the first mirrored record at or after it. If there is none yet, it is the offset after the last mirrored record.
+        """
+        at = max(0, bisect_right(self.blocks, source, key=lambda block: block.start) - 1)
+        earliest: int | None = None
+        end = 0
+        for block, after in zip_longest(self.blocks[at:], self.blocks[at + 1 :]):
+            runs = block.lists.get(place)
+            if runs is None:
+                continue
+            found = runs.find(source, block.end)
+            if found is not None:
+                return found if earliest is None else Translated(earliest, found.latest)
+            end = runs.end_offset
+            if earliest is None and after is not None and block.end < after.start and source < after.start:
+                # Records between the two blocks were mirrored while no map was kept.
+                earliest = end
+        return Translated(end if earliest is None else earliest, end)
+
+    def translate_back(self, place: Place, target: int) -> Translated:
+        """Return the source offset of the first mirrored record at or after a target offset; the map's end if there is none."""
+        before: Block | None = None
+        for block in self.blocks:
+            runs = block.lists.get(place)
+            if runs is None:
+                continue
+            found = runs.find_source(target, block.start, block.end)
+            if found is not None:
+                has_hole = before is not None and before.end < block.start and target < runs.first_offset
+                return Translated(before.end, found.latest) if before is not None and has_hole else found
+            before = block
+        return Translated(self.end, self.end)
+
+    def runs(self) -> Iterator[tuple[Place, Run]]:
+        """Yield every run with its target partition, in the order of the source for each of them."""
+        for block in self.blocks:
+            for place, runs in block.lists.items():
+                for run in runs.runs:
+                    yield place, run
+
+
+def _state_of(block: Block) -> _State:
+    return block.end, {place: (runs.end_sequence, runs.end_offset) for place, runs in block.lists.items()}
+
+
+def _list_after(before: Block | None, cut: Cut, start: int) -> RunList:
+    """Return the list of a target partition in a new block, which begins at source offset `start` and at a cut.
+
+    The target may hold records from after that offset already. They belong to the new block, under numbers of the old one.
+    """
+    if not cut.ahead:
+        return RunList.at(cut)
+    old = before.lists.get(cut.place) if before is not None else None
+    ahead = [run for run in old.runs if run.source_end > start] if old is not None else []
+    if ahead and ahead[0].source < start:
+        known = start - ahead[0].source
+        ahead[0] = Run(start, ahead[0].target + known, ahead[0].length - known)
+    if sum(run.length for run in ahead) == cut.ahead and not any(run.skipped for run in ahead[1:]):
+        ahead[0] = ahead[0]._replace(skipped=0)
+        return RunList(ahead[0].target, cut.sequence, cut.offset, cut.sequence, ahead)
+    known_ends = [run.target_end for run in old.runs if run.source_end <= start] if old is not None else []
+    first = known_ends[-1] if known_ends else old.first_offset if old is not None else 0
+    # A number that is missing before the next run says that records lie there at unknown places.
+    return RunList(first, (cut.sequence - 1) % SEQUENCES, cut.offset, cut.sequence)

@@ -1,0 +1,171 @@
+"""The records of the offset map's topic: blocks of runs, and fences.
+
+    key    version 1 | kind 1 | source cluster id | topic | partition i32 | block start i64     (a block)
+           version 1 | kind 1 | source cluster id                                                 (a fence)
+
+Texts are a varint of their length and UTF-8. A record without a value deletes the block or the fence. Numbers that cannot be
+negative are varints; a run takes about three bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from mirrormaker.errors import BadFrame, BadVarint
+from mirrormaker.model.offset_map import Block
+from mirrormaker.model.offset_runs import Run, RunList
+from mirrormaker.model.position import Identity, Place
+from mirrormaker.wire.protocol.codec import MAX_VARINT_64, TopicPartition, read_varint, varint
+
+VERSION = 1
+_BLOCK, _FENCE = 1, 2
+_PREFIX = struct.Struct(">BB")
+_PLACE = struct.Struct(">iq")
+_HEAD = struct.Struct(">Bqqqh16s")  # version, time, end, producer id and epoch, topic id
+_FENCE_VALUE = struct.Struct(">Bq")
+_DAMAGE = (struct.error, BadFrame, BadVarint, UnicodeDecodeError)
+_MOST_LISTS, _MOST_RUNS = 1 << 16, 1 << 20  # of one block: more are damage
+
+
+class BlockKey(NamedTuple):
+    """The key of a block."""
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+
+    @property
+    def source(self) -> TopicPartition:
+        """Return the source partition."""
+        return self.topic, self.partition
+
+
+class FenceKey(NamedTuple):
+    """The key of a fence: after a failover, no flow may go on from this source cluster."""
+
+    cluster: str
+
+
+class Fence(NamedTuple):
+    """When a failover was made, in milliseconds since 1970, and by whom."""
+
+    time: int
+    by: str
+
+
+def pack_key(key: BlockKey | FenceKey) -> bytes:
+    """Return the key of a record."""
+    if isinstance(key, FenceKey):
+        return _PREFIX.pack(VERSION, _FENCE) + _packed_text(key.cluster)
+    return (
+        _PREFIX.pack(VERSION, _BLOCK)
+        + _packed_text(key.cluster)
+        + _packed_text(key.topic)
+        + _PLACE.pack(key.partition, key.start)
+    )
+
+
+def unpack_key(data: bytes) -> BlockKey | FenceKey | None:
+    """Return what a record is about; None if another program, or a newer version, has written it."""
+    try:
+        version, kind = _PREFIX.unpack_from(data)
+        if version != VERSION or kind not in (_BLOCK, _FENCE):
+            return None
+        cluster, at = _text(memoryview(data), _PREFIX.size)
+        if kind == _FENCE:
+            return FenceKey(cluster)
+        topic, at = _text(memoryview(data), at)
+        return BlockKey(cluster, topic, *_PLACE.unpack_from(data, at))
+    except _DAMAGE:
+        return None
+
+
+def pack_fence(fence: Fence) -> bytes:
+    """Return the value of a fence."""
+    return _FENCE_VALUE.pack(VERSION, fence.time) + _packed_text(fence.by)
+
+
+def unpack_fence(data: bytes) -> Fence:
+    """Return a fence; an unreadable one counts all the same."""
+    try:
+        _, time = _FENCE_VALUE.unpack_from(data)
+        return Fence(time, _text(memoryview(data), _FENCE_VALUE.size)[0])
+    except _DAMAGE:
+        return Fence(0, "?")
+
+
+def pack_block(block: Block, time: int) -> bytes:
+    """Return the value of a block as it is at a time, in milliseconds since 1970."""
+    identity = block.identity
+    topic_id = bytes.fromhex(block.topic_id or "00" * 16)
+    out = bytearray(_HEAD.pack(VERSION, time, block.end, identity.producer_id, identity.epoch, topic_id))
+    out += varint(len(block.lists))
+    for (topic, partition), runs in block.lists.items():
+        out += _packed_text(topic) + varint(partition)
+        for number in (runs.first_offset, runs.next_sequence, runs.end_offset, runs.end_sequence, len(runs.runs)):
+            out += varint(number)
+        source, target = block.start, runs.first_offset
+        for run in runs.runs:
+            out += varint(run.source - source) + varint(run.target - target) + varint(run.length) + varint(run.skipped)
+            source, target = run.source_end, run.target_end
+    return bytes(out)
+
+
+def unpack_block(key: BlockKey, data: bytes) -> Block | None:
+    """Return a block; None if it is damaged or was written by a newer version."""
+    try:
+        version, time, end, producer_id, epoch, topic_id = _HEAD.unpack_from(data)
+        if version != VERSION:
+            return None
+        block = Block(key.start, end, Identity(producer_id, epoch), topic_id.hex() if any(topic_id) else "", {}, time)
+        view, at = memoryview(data), _HEAD.size
+        lists, at = _number(view, at)
+        if lists > _MOST_LISTS:
+            return None
+        for _ in range(lists):
+            place, runs, at = _unpacked_list(view, at, key.start)
+            block.lists[place] = runs
+        return block
+    except _DAMAGE:
+        return None
+
+
+def _unpacked_list(view: memoryview, at: int, source: int) -> tuple[Place, RunList, int]:
+    topic, at = _text(view, at)
+    partition, at = _number(view, at)
+    first_offset, at = _number(view, at)
+    next_sequence, at = _number(view, at)
+    end_offset, at = _number(view, at)
+    end_sequence, at = _number(view, at)
+    count, at = _number(view, at)
+    if count > _MOST_RUNS:
+        raise BadFrame("a block has more runs than a block can have")
+    runs = RunList(first_offset, next_sequence, end_offset, end_sequence)
+    target = first_offset
+    for _ in range(count):
+        source_gap, at = _number(view, at)
+        target_gap, at = _number(view, at)
+        length, at = _number(view, at)
+        skipped, at = _number(view, at)
+        run = Run(source + source_gap, target + target_gap, length, skipped)
+        runs.runs.append(run)
+        source, target = run.source_end, run.target_end
+    return (topic, partition), runs, at
+
+
+def _number(view: memoryview, at: int) -> tuple[int, int]:
+    return read_varint(view, at, MAX_VARINT_64)
+
+
+def _packed_text(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data)) + data
+
+
+def _text(view: memoryview, at: int) -> tuple[str, int]:
+    size, at = read_varint(view, at)
+    if at + size > len(view):
+        raise BadFrame("a text goes beyond the end of the data")
+    return str(view[at : at + size], "utf-8"), at + size

@@ -1,0 +1,280 @@
+"""A compacted topic that a program keeps its own rows in: the last value of each key counts.
+
+Rows are written with acks=all under a producer id, one request at a time: a request that was given up and arrives late can
+never put an old row behind a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, MirrorError, UnsupportedRequest
+from mirrormaker.kafka_errors import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    LEADER_NOT_AVAILABLE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_PRODUCER_ID,
+)
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.configs import TOPIC, describe_configs
+from mirrormaker.wire.client.log_fetch import fetch_log
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
+from mirrormaker.wire.protocol import produce
+from mirrormaker.wire.protocol.messages import CreateTopicsRequest, InitProducerIdRequest
+from mirrormaker.wire.records.arrow import from_columns, to_table
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
+from mirrormaker.wire.records.columns import pack, sizes, unpack_in_pieces
+
+Row = tuple[bytes, bytes | None]  # a key and its value; None deletes the key
+
+OFFSETS_TOPIC = "__consumer_offsets"  # the most valuable topic of every cluster: ours is kept as safe
+_POLICY, _IN_SYNC = "cleanup.policy", "min.insync.replicas"
+_REPLICAS = 3  # where there is no offsets topic yet
+_BATCH_BYTES = 256 << 10  # a quarter of the default max.message.bytes
+_FETCH_BYTES = 4 << 20  # of one answer
+_MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
+_SLICE_BYTES = 4 << 20  # of records that are decoded together
+_MOST_BYTES = 512 << 20  # of keys and values that `read` returns
+_PATIENCE, _PAUSE = 30.0, 0.2  # seconds: how long one request is tried again, and the pause in between
+# The leader has forgotten the producer, or remembers another number: a new producer id begins at number 0.
+_NEEDS_NEW_ID = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+
+
+class KeyedRecord(NamedTuple):
+    """One row as the log has it. A value of None deletes the key."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+async def read(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
+    """Return the rows from an offset up to the end that the log has now, in their order, and that end.
+
+    Raise ClusterError if they take more than 512 MB.
+    """
+    found: list[KeyedRecord] = []
+    size, end = 0, start
+    async for records, after in scan(cluster, topic, start, partition=partition):
+        found += records
+        end = after
+        size += sum(len(record.key) + len(record.value or b"") for record in records)
+        if size > _MOST_BYTES:
+            raise ClusterError(f"{topic} on {cluster.endpoint} holds more than {_MOST_BYTES >> 20} MB of rows")
+    return found, end
+
+
+async def scan(
+    cluster: Cluster, topic: str, start: int, *, partition: int = 0
+) -> AsyncIterator[tuple[list[KeyedRecord], int]]:
+    """Yield the rows as `read` does, a few megabytes at a time, each time with the offset after them; at least once."""
+    key = (topic, partition)
+    first = (await wait_for_offsets(cluster, [key], EARLIEST))[key]
+    end = (await wait_for_offsets(cluster, [key], LATEST))[key]
+    at = max(first, min(start, end))
+    deadline = time.monotonic() + _PATIENCE
+    yield [], at
+    while at < end:
+        try:
+            part = await fetch_log(cluster, key, at, _FETCH_BYTES)
+            batches = [run for run in split(part.records) if isinstance(run, Batches)]
+            if not batches:
+                raise BrokerError(NOT_LEADER_OR_FOLLOWER, f"no record of {topic}-{partition} came for offset {at}")
+        except OUTAGE as error:
+            if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
+                # Retention or a deletion of records has passed this place.
+                at = max(at, (await wait_for_offsets(cluster, [key], EARLIEST))[key])
+            elif not _may_pass(error):
+                raise
+            await _pause(cluster, topic, deadline, error)
+            continue
+        for run in batches:
+            records, after = _decode(run, at)
+            at = max(at, after)
+            yield records, at
+            await asyncio.sleep(0)
+        deadline = time.monotonic() + _PATIENCE
+
+
+def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
+    """Return the rows of batches from an offset on, and the offset after the batches. Records without a key are left out."""
+    run.check()
+    found: list[KeyedRecord] = []
+    for number, batch in enumerate(run):
+        if batch.is_control:
+            continue
+        for piece in unpack_in_pieces(run.part(number, number + 1), _MAX_UNPACKED, _SLICE_BYTES):
+            table = to_table(piece.records)
+            columns = (table.column(name).to_pylist() for name in ("offset", "key", "value"))
+            found += [
+                KeyedRecord(offset, key, value)
+                for offset, key, value in zip(*columns, strict=True)
+                if key is not None and offset >= start
+            ]
+    return found, run[len(run) - 1].last_offset + 1
+
+
+class KeyedWriter:
+    """Writes rows to one partition of a topic. There must be one writer at most for each key."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, partition: int = 0) -> None:
+        self._cluster, self._topic, self._partition = cluster, topic, partition
+        # Producer id, producer epoch, and the next number; None before the first request.
+        self._identity: tuple[int, int, int] | None = None
+        # Rows must reach the log in the order in which they were given.
+        self._lock = asyncio.Lock()
+
+    async def write(self, rows: Sequence[Row]) -> None:
+        """Append the rows in their order, and return once enough replicas have them.
+
+        Leaders that move are waited for; raise the last error after 30 s. Some of the rows may have been written then.
+        """
+        async with self._lock:
+            try:
+                for batch in _batches(rows):
+                    await self._append(batch)
+            except BaseException:
+                # The last batch may have been appended: another one under its number would be taken for the same.
+                self._identity = None
+                raise
+
+    async def _append(self, batch: Batch) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        count = batch.count
+        while True:
+            try:
+                identity = self._identity = self._identity or (*await self._allocate(), 0)
+                batch.stamp(*identity)
+                await self._send(batch)
+            except OUTAGE as error:
+                if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_ID:
+                    self._identity = None
+                elif not _may_pass(error):
+                    raise
+                await _pause(self._cluster, self._topic, deadline, error)
+                continue
+            producer_id, epoch, number = identity
+            self._identity = (producer_id, epoch, (number + count) % SEQUENCES)
+            return
+
+    async def _allocate(self) -> tuple[int, int]:
+        answer = await self._cluster.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"asking for a producer id for {self._topic}")
+        return answer.producer_id, answer.producer_epoch
+
+    async def _send(self, batch: Batch) -> None:
+        cluster, topic, partition = self._cluster, self._topic, self._partition
+        leader = cluster.leader(topic, partition)
+        if leader is None:
+            raise BrokerError(LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        connection = await cluster.connection(leader.leader)
+        topic_id = cluster.topics[topic].id
+        version = produce.version_for(connection, [topic_id])
+        if version < produce.FIRST_WITH_RECORD_BATCHES:
+            raise ClusterError(f"{cluster.endpoint} is older than Kafka 0.11 and cannot keep {topic}")
+        timeout = cluster.endpoint.request_timeout
+        body = produce.encode_request(
+            version, [(topic, topic_id, [(partition, batch.data)])], acks=-1, timeout_ms=int(timeout * 1000)
+        )
+        answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), body)
+        (data,) = await connection.answered_within(timeout, "Produce", answer)
+        results = produce.decode_response(version, data)
+        if len(results) != 1 or results[0].partition != partition:
+            raise BadFrame(f"{connection} did not answer for {topic}-{partition}")
+        if results[0].error not in (0, DUPLICATE_SEQUENCE_NUMBER):
+            raise BrokerError(results[0].error, results[0].message or "")
+
+
+def _batches(rows: Sequence[Row]) -> list[Batch]:
+    """Pack rows into batches of at most 256 KB; a larger row gets a batch of its own."""
+    if not rows:
+        return []
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
+    now = pa.array([int(time.time() * 1000)] * len(rows), pa.int64())
+    records = from_columns(pa.array(range(len(rows)), pa.int64()), now, keys, values)
+    bounds, room = [0], _BATCH_BYTES
+    for number, size in enumerate(sizes(records).tolist()):
+        if size > room and number > bounds[-1]:
+            bounds.append(number)
+            room = _BATCH_BYTES
+        room -= size
+    return [Batch(data) for data in pack(records, [*bounds, len(rows)])]
+
+
+def _may_pass(error: BaseException) -> bool:
+    return error.retriable if isinstance(error, MirrorError) else True
+
+
+async def _pause(cluster: Cluster, topic: str, deadline: float, error: BaseException) -> None:
+    """Wait a moment and look for the leader again; raise the error if there is no time left."""
+    if time.monotonic() > deadline:
+        raise error
+    await asyncio.sleep(_PAUSE)
+    try:
+        await cluster.refresh([topic])
+    except OUTAGE:
+        # The next request tells whether the cluster is back.
+        return
+
+
+async def ensure(cluster: Cluster, topic: str, *, partitions: int = 1) -> str:
+    """Create the topic if it does not exist, as well replicated as the cluster's offsets topic; return its cleanup.policy.
+
+    Raise the error of a cluster that refuses it. The policy is empty if the brokers do not tell it.
+    """
+    await cluster.refresh([topic, OFFSETS_TOPIC])
+    if topic not in cluster.topics:
+        await _create(cluster, topic, partitions)
+        deadline = time.monotonic() + _PATIENCE
+        while cluster.leader(topic, partitions - 1) is None:
+            await _pause(cluster, topic, deadline, BrokerError(LEADER_NOT_AVAILABLE, f"{topic} has no leaders yet"))
+    return (await _settings(cluster, topic, _POLICY)).get(_POLICY, "")
+
+
+async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
+    kind = CreateTopicsRequest.CreatableTopic
+    offsets = cluster.topics.get(OFFSETS_TOPIC)
+    copies = max((p.replicas for p in offsets.partitions.values()), default=0) if offsets else 0
+    in_sync = await _settings(cluster, OFFSETS_TOPIC, _IN_SYNC) if offsets else {}
+    config = {_POLICY: "compact", **in_sync}
+    request = CreateTopicsRequest(
+        topics=[
+            kind(
+                name=topic,
+                num_partitions=partitions,
+                replication_factor=copies or min(_REPLICAS, len(cluster.brokers)),
+                assignments=[],
+                configs=[kind.CreatableTopicConfig(name=name, value=value) for name, value in config.items()],
+            )
+        ],
+        timeout_ms=int(cluster.endpoint.request_timeout * 1000),
+    )
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            (result,) = (await cluster.ask(request, cluster.controller)).topics
+            if result.error_code in (0, TOPIC_ALREADY_EXISTS):
+                return
+            raise BrokerError(result.error_code, f"creating topic {topic}: {result.error_message or ''}")
+        except OUTAGE as error:
+            if not _may_pass(error):
+                raise
+            await _pause(cluster, topic, deadline, error)
+
+
+async def _settings(cluster: Cluster, topic: str, *keys: str) -> dict[str, str]:
+    """Return settings of a topic; none where the brokers do not tell them."""
+    try:
+        results = await describe_configs(cluster, TOPIC, [topic], keys)
+    except (*OUTAGE, UnsupportedRequest):
+        return {}
+    return {setting.name: setting.value for result in results for setting in result.configs or () if setting.value}

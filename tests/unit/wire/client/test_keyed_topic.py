@@ -1,0 +1,128 @@
+"""Rows in a compacted topic: written in order whatever the leader answers, read back to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mirrormaker.errors import BadChecksum, BrokerError
+from mirrormaker.kafka_errors import (
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TOPIC_AUTHORIZATION_FAILED,
+)
+from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.keyed_topic import KeyedWriter, Row
+from tests.support.keyed_log import KeyedLog
+
+TOPIC = "rows"
+ROWS: list[Row] = [
+    (b"a", b"1"),
+    (b"b", None),
+    (b"a", b"2" * 300_000),
+    (b"c", b""),
+    *((b"%d" % n, b"x" * 99) for n in range(5000)),
+]
+
+
+def play(log: KeyedLog, scenario: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with log.running() as cluster:
+            await cluster.refresh()
+            await scenario(cluster)
+
+    asyncio.run(run())
+
+
+async def rows(cluster: Cluster, start: int = 0) -> list[Row]:
+    records, end = await keyed_topic.read(cluster, TOPIC, start)
+    assert [record.offset for record in records] == list(range(end - len(records), end))
+    return [(record.key, record.value) for record in records]
+
+
+def test_rows_come_back_in_order_from_any_offset() -> None:
+    log = KeyedLog(TOPIC)
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        await writer.write([])
+        await writer.write(ROWS)
+        await writer.write(ROWS[:2])
+        assert await rows(cluster) == [*ROWS, *ROWS[:2]]
+        assert await rows(cluster, 3) == [*ROWS[3:], *ROWS[:2]]
+        assert await rows(cluster, len(ROWS) + 2) == []
+
+    play(log, scenario)
+    # A batch is small enough for every broker, but for a row that is larger alone.
+    assert len(log.batches) == 6
+    assert sum(len(data) > 256 << 10 for data in log.batches) == 1
+    assert log.allocated == 1
+
+
+@pytest.mark.parametrize("error", [NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER])
+def test_a_leader_that_moves_is_waited_for(error: int) -> None:
+    log = KeyedLog(TOPIC)
+    log.errors = [0, error, error]
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        await writer.write(ROWS[:1])
+        await writer.write(ROWS[1:2])
+        assert await rows(cluster) == ROWS[:2]
+
+    play(log, scenario)
+
+
+def test_a_row_whose_answer_is_lost_is_not_written_twice() -> None:
+    log = KeyedLog(TOPIC)
+    log.errors, log.patience = [0, None], 0.3
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        for row in ROWS[:4]:
+            await writer.write([row])
+        assert await rows(cluster) == ROWS[:4]
+
+    play(log, scenario)
+
+
+def test_a_missing_permission_is_told_at_once() -> None:
+    log = KeyedLog(TOPIC)
+    log.errors = [TOPIC_AUTHORIZATION_FAILED]
+
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(BrokerError) as raised:
+            await KeyedWriter(cluster, TOPIC).write(ROWS[:1])
+        assert raised.value.code == TOPIC_AUTHORIZATION_FAILED
+
+    play(log, scenario)
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    log = KeyedLog(TOPIC)
+
+    async def scenario(cluster: Cluster) -> None:
+        await KeyedWriter(cluster, TOPIC).write(ROWS[:2])
+        log.batches[0] = log.batches[0][:-1] + bytes([log.batches[0][-1] ^ 1])
+        with pytest.raises(BadChecksum):
+            await rows(cluster)
+
+    play(log, scenario)
+
+
+def test_rows_below_the_log_start_are_left_out() -> None:
+    log = KeyedLog(TOPIC)
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        for row in ROWS[:3]:
+            await writer.write([row])
+        log.start = 1
+        del log.batches[0]
+        assert await rows(cluster) == ROWS[1:3]
+
+    play(log, scenario)
