@@ -1,0 +1,58 @@
+"""Both sides at one moment: the chosen groups of the source, and what the target has of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mirrormaker.model.group_sync import Presence
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.group_offsets import (
+    ListedGroup,
+    fetch_offsets,
+    fetch_share_offsets,
+    list_groups,
+)
+from mirrormaker.wire.protocol.group_messages import GroupOffsets
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Groups and offsets of both clusters. Groups that the source no longer has are not in it."""
+
+    source: dict[str, ListedGroup]
+    target: dict[str, ListedGroup]
+    source_offsets: Mapping[str, GroupOffsets | Exception]
+    target_offsets: Mapping[str, GroupOffsets | Exception]
+
+    def presence(self, name: str) -> Presence:
+        """Return the state of a group on the target."""
+        here, there = self.source.get(name), self.target.get(name)
+        if there is None:
+            return Presence.FREE
+        if here is not None and here.is_share is not there.is_share:
+            return Presence.OTHER_KIND
+        return Presence.MEMBERS if there.is_active else Presence.FREE
+
+
+async def look(source: Cluster, target: Cluster, is_chosen: Callable[[str], bool]) -> Survey:
+    """Read both sides. Raise an error if a broker of either cluster cannot list its groups.
+
+    The target is read first: an offset that the source commits meanwhile is seen in the next round.
+    """
+    here, there = await asyncio.gather(list_groups(source), list_groups(target))
+    here = {name: group for name, group in here.items() if is_chosen(name)}
+    there = {name: group for name, group in there.items() if name in here}
+    target_offsets = await _offsets(target, there, stable=False)
+    source_offsets = await _offsets(source, here, stable=True)
+    return Survey(here, there, source_offsets, target_offsets)
+
+
+async def _offsets(
+    cluster: Cluster, groups: Mapping[str, ListedGroup], *, stable: bool
+) -> dict[str, GroupOffsets | Exception]:
+    shared = {name: group.node for name, group in groups.items() if group.is_share}
+    others = {name: group.node for name, group in groups.items() if not group.is_share}
+    found = await fetch_offsets(cluster, others, stable=stable)
+    return found | (await fetch_share_offsets(cluster, shared) if shared else {})

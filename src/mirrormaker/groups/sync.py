@@ -1,0 +1,367 @@
+"""Keeps the offsets of chosen groups in step on the target, every few seconds.
+
+One round: read both sides, translate what has changed, write the memory (`checkpoints`), then commit. The memory comes first:
+a process that is killed in between leaves an offset on the target that the memory names as the one before, so it is still
+ours. The other way round, the killed process would leave an offset that nobody remembers, and that would count as someone
+else's for ever.
+
+Each process does this for the partitions that it mirrors. A topic whose source partitions share target partitions belongs to
+the process that mirrors the topic's first partition. It takes the maps of the others from the target: they are a moment
+old, which can only make a group read some records again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe
+from mirrormaker.events import event
+from mirrormaker.events.group_events import (
+    CheckpointsNotCompacted,
+    GroupFollowed,
+    GroupNotFollowed,
+    GroupsNotFollowed,
+    GroupSyncFailed,
+)
+from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints, Heartbeats
+from mirrormaker.groups.group_survey import Survey, look
+from mirrormaker.groups.planning import Entry, Map, Planner
+from mirrormaker.kafka_errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    REBALANCE_IN_PROGRESS,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_MEMBER_ID,
+    error_code,
+)
+from mirrormaker.model.group_sync import ADVICE, Log, State
+from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.group_offsets import alter_share_offsets, commit_offsets, find_coordinators
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.protocol.group_messages import CommitRow
+
+_STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
+_EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
+_AGAIN_AFTER = 30.0  # seconds after which a group that was refused is tried again
+_MOST_EVENTS = 10  # lines about single groups in one round
+_OTHERS_EVERY = 15.0  # seconds between two looks at the maps of other processes
+
+_HAS_MEMBERS = frozenset({UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP})
+_NO_RIGHTS = frozenset({GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED})
+
+
+class Maps(Protocol):
+    """The offset maps of the partitions that this process mirrors."""
+
+    def partition(self, key: TopicPartition) -> Map | None:
+        """Return the map of a source partition; None if it is not known."""
+
+    async def refresh(self) -> None:
+        """Read what other processes have stored."""
+
+
+@dataclass(frozen=True)
+class SyncSettings:
+    """How groups are kept in step; times are in seconds."""
+
+    is_chosen: Callable[[str], bool]
+    alias: str = ""  # of the source; empty: the id of its cluster
+    target_alias: str = ""
+    interval: float = 5.0
+    commits: bool = True  # False: only checkpoints are written
+    heartbeat_interval: float = 0.0  # 0: no heartbeats
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """All groups of this process at one moment, in a few numbers."""
+
+    groups: int = 0
+    states: Mapping[State, int] = field(default_factory=dict)  # of groups in topics
+    again: int = 0
+    missing: int = 0
+    rounds: int = 0
+    round_seconds: float = 0.0
+    last_round: float = 0.0  # seconds since 1970
+
+
+class GroupSync:
+    """The loop. `figures` and `planner.entries` are for the status page."""
+
+    def __init__(
+        self,
+        source: Cluster,
+        target: Cluster,
+        settings: SyncSettings,
+        maps: Maps,
+        owned: Callable[[], Collection[TopicPartition]],
+        report: event.Report,
+    ) -> None:
+        """`owned` returns the source partitions that this process mirrors."""
+        self._source, self._target, self._settings, self._maps = source, target, settings, maps
+        self._owned, self._report = owned, report
+        self._checkpoints: Checkpoints | None = None
+        self.planner = Planner(is_writing=settings.commits)
+        self.figures = GroupFigures()
+        self._starts: dict[TopicPartition, int] = {}
+        self._source_starts: dict[TopicPartition, int] = {}
+        self._starts_at = self._everything_at = self._others_at = float("-inf")
+        # Groups that the target refused: the state that follows, and when they are tried again.
+        self._refused: dict[str, tuple[State, float]] = {}
+        self._told: dict[str, State] = {}
+        self._nodes: dict[str, int] = {}  # coordinators on the target
+
+    async def run(self) -> None:
+        """Keep groups in step for as long as this runs."""
+        if self._settings.heartbeat_interval:
+            asyncio_task = asyncio.ensure_future(self._beat())
+            try:
+                await self._run()
+            finally:
+                asyncio_task.cancel()
+        else:
+            await self._run()
+
+    async def _run(self) -> None:
+        reported = ""
+        while True:
+            began = time.monotonic()
+            try:
+                await self.round()
+                reported = ""
+            except (*OUTAGE, ClusterError) as error:
+                reason = self._reason(error)
+                if reason != reported:
+                    reported = reason
+                    self._report(GroupSyncFailed(reason))
+            await asyncio.sleep(max(0.2, self._settings.interval - (time.monotonic() - began)))
+
+    async def _beat(self) -> None:
+        alias = self._settings.alias or self._source.id
+        beats = Heartbeats(self._target, alias, self._settings.target_alias or self._target.id)
+        is_started = False
+        while True:
+            try:
+                if not is_started:
+                    await beats.start()
+                    is_started = True
+                await beats.beat()
+            except (*OUTAGE, ClusterError):
+                # The mirror itself reports a target that is away.
+                pass
+            await asyncio.sleep(self._settings.heartbeat_interval)
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
+            return denied(self._target.endpoint, ("Create", "Read", "Write"), "topic", self._checkpoints.topic)
+        return describe(error)
+
+    # -- one round
+
+    async def round(self) -> None:
+        """Read both sides, and write what has changed."""
+        began = time.monotonic()
+        checkpoints = await self._ready_checkpoints()
+        maps = await self._usable_maps()
+        survey = await look(self._source, self._target, self._settings.is_chosen)
+        await checkpoints.refresh()
+        logs = await self._logs(survey, maps)
+        everything = began - self._everything_at > _EVERYTHING_EVERY
+        if everything:
+            self._everything_at = began
+        changed: list[tuple[str, str, Entry]] = []
+        now = time.time()
+        plan = self.planner.plan(survey, maps, logs, self._source_starts, checkpoints.memory, everything=everything)
+        for number, (group, topic, entry) in enumerate(plan):
+            for partition, (_, on_target) in entry.offsets.items():
+                if on_target is not None:
+                    checkpoints.confirm(group, topic, partition, on_target)
+            if any(decision.commit is not None for decision in entry.decisions.values()):
+                changed.append((group, topic, entry))
+            elif entry.state.is_ready:
+                entry.synced_at = now
+            if number % 200 == 199:
+                await asyncio.sleep(0)
+        await self._write(survey, checkpoints, changed)
+        self._tell()
+        self._count(began)
+
+    async def _ready_checkpoints(self) -> Checkpoints:
+        if self._checkpoints is None:
+            alias = self._settings.alias or self._source.id
+            if not alias:
+                raise ClusterError("the source has no cluster id (before Kafka 0.10.1): set source.cluster.alias")
+            checkpoints = Checkpoints(self._target, alias)
+            self._checkpoints = checkpoints
+            try:
+                await checkpoints.start()
+            except BaseException:
+                self._checkpoints = None
+                raise
+            if checkpoints.policy and "compact" not in checkpoints.policy.split(","):
+                self._report(CheckpointsNotCompacted(checkpoints.topic, checkpoints.policy, str(self._target.endpoint)))
+        return self._checkpoints
+
+    async def _usable_maps(self) -> dict[TopicPartition, Map]:
+        """Return the maps for which this process commits."""
+        own = {key: known for key in self._owned() if (known := self._maps.partition(key)) is not None}
+        spread = {key[0] for key, known in own.items() if known.places not in ([], [("", key[1])])}
+        found = {key: known for key, known in own.items() if key[0] not in spread}
+        for topic in spread:
+            described = self._source.topics.get(topic)
+            keys = [(topic, partition) for partition in sorted(described.partitions)] if described else []
+            if not keys or keys[0] not in own:
+                continue
+            if any(key not in own for key in keys) and time.monotonic() - self._others_at > _OTHERS_EVERY:
+                await self._maps.refresh()
+                self._others_at = time.monotonic()
+            parts = {key: part for key in keys if (part := self._maps.partition(key)) is not None}
+            # The smallest offset of all is not known while one of them is missing.
+            if len(parts) == len(keys):
+                found |= parts
+        return found
+
+    async def _logs(self, survey: Survey, maps: Mapping[TopicPartition, Map]) -> dict[TopicPartition, Log]:
+        """Return where the logs of the target partitions begin and end in which a chosen group has something."""
+        topics = {
+            topic
+            for offsets in survey.source_offsets.values()
+            if not isinstance(offsets, Exception)
+            for topic in offsets.topics
+        }
+        used = {key: known for key, known in maps.items() if key[0] in topics}
+        places = {(place[0] or key[0], place[1]) for key, known in used.items() for place in known.places}
+        if time.monotonic() - self._starts_at > _STARTS_EVERY or not places <= self._starts.keys():
+            self._starts = await _offsets(self._target, places, EARLIEST)
+            self._source_starts = await _offsets(self._source, used, EARLIEST)
+            self._starts_at = time.monotonic()
+        ends = await _offsets(self._target, places, LATEST)
+        return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
+
+    # -- writing
+
+    async def _write(self, survey: Survey, checkpoints: Checkpoints, changed: list[tuple[str, str, Entry]]) -> None:
+        now = time.monotonic()
+        self._refused = {group: row for group, row in self._refused.items() if row[1] > now}
+        commits: dict[str, list[CommitRow]] = {}
+        rows: list[Checkpoint] = []
+        for group, topic, entry in changed:
+            if group in self._refused:
+                continue
+            for partition, decision in entry.decisions.items():
+                if decision.commit is None:
+                    continue
+                upstream, before = entry.offsets[partition]
+                metadata = entry.metadata.get(partition, "")
+                rows.append(
+                    Checkpoint(
+                        group, topic, partition, upstream, decision.commit, metadata, -1 if before is None else before
+                    )
+                )
+                commits.setdefault(group, []).append(CommitRow(topic, partition, decision.commit, metadata))
+        if rows:
+            await checkpoints.write(rows)
+        if not self._settings.commits:
+            return
+        if not commits:
+            self._note_written(changed, {})
+            return
+        nodes = {group: survey.target[group].node for group in commits if group in survey.target}
+        unknown = commits.keys() - nodes.keys() - self._nodes.keys()
+        self._nodes |= await find_coordinators(self._target, unknown)
+        nodes = {**{group: self._nodes[group] for group in commits if group in self._nodes}, **nodes}
+        shared = {group: part for group, part in commits.items() if survey.source[group].is_share}
+        others = {group: part for group, part in commits.items() if group not in shared}
+        results = await commit_offsets(self._target, others, nodes)
+        if shared:
+            results |= await alter_share_offsets(self._target, shared, nodes)
+        states = {group: self._failed_state(group, results.get(group), now) for group in commits}
+        self._note_written(changed, states)
+
+    def _failed_state(
+        self, group: str, result: dict[TopicPartition, int] | Exception | None, now: float
+    ) -> State | None:
+        """Return the state of a group whose commit failed; None if all of it was committed."""
+        codes = set(result.values()) if isinstance(result, dict) else set()
+        if codes == {0}:
+            return None
+        self._nodes.pop(group, None)
+        state: State | None = None
+        if codes & _HAS_MEMBERS:
+            state = State.ACTIVE
+        elif codes & _NO_RIGHTS:
+            state = State.NO_RIGHTS
+        elif GROUP_ID_NOT_FOUND in codes:
+            state = State.UNMOVABLE
+        elif any(not error_code(code).retriable for code in codes - {0}):
+            state = State.REFUSED
+        elif isinstance(result, ClusterError):
+            state = State.UNMOVABLE
+        if state is not None:
+            self._refused[group] = (state, now + _AGAIN_AFTER)
+        # A coordinator that is not known yet, or moves, is asked again in the next round.
+        return state or State.PENDING
+
+    def _note_written(self, changed: list[tuple[str, str, Entry]], states: Mapping[str, State | None]) -> None:
+        """Note what was written. The next round reads it back."""
+        for group, _, entry in changed:
+            failed = states[group] if group in states else self._refused[group][0]
+            if failed is None:
+                entry.synced_at = time.time()
+                continue
+            for partition, decision in entry.decisions.items():
+                if decision.commit is not None:
+                    entry.decisions[partition] = decision._replace(state=failed)
+
+    # -- telling
+
+    def _tell(self) -> None:
+        """Report each group that is no longer kept in step, or is again, once."""
+        worst: dict[str, tuple[str, State]] = {}
+        for (group, topic), entry in self.planner.entries.items():
+            state = entry.state
+            if not state.is_followed and state not in _PASSING and group not in worst:
+                worst[group] = (topic, state)
+        news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
+        for group in news[:_MOST_EVENTS]:
+            topic, state = worst[group]
+            advice = ADVICE[state].replace("GROUP", group).replace("TOPIC", topic)
+            self._report(GroupNotFollowed(group, topic, state.value, advice))
+        if len(news) > _MOST_EVENTS:
+            self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
+        known = {group for group, _ in self.planner.entries}
+        for group in [group for group in self._told if group not in worst and group in known][:_MOST_EVENTS]:
+            self._report(GroupFollowed(group))
+        self._told = {group: state for group, (_, state) in worst.items()}
+
+    def _count(self, began: float) -> None:
+        entries = self.planner.entries
+        self.figures = GroupFigures(
+            groups=len({group for group, _ in entries}),
+            states=Counter(entry.state for entry in entries.values()),
+            again=sum(entry.again for entry in entries.values()),
+            missing=sum(entry.missing for entry in entries.values()),
+            rounds=self.figures.rounds + 1,
+            round_seconds=time.monotonic() - began,
+            last_round=time.time(),
+        )
+
+
+# States that end by themselves.
+_PASSING = frozenset({State.UNSTABLE, State.UNMAPPED, State.DELETED})
+
+
+async def _offsets(cluster: Cluster, keys: Collection[TopicPartition], when: int) -> dict[TopicPartition, int]:
+    """Return the offsets that leaders tell; partitions without an answer are left out."""
+    if not keys:
+        return {}
+    found = await list_offsets(cluster, keys, when)
+    return {key: offset for key, offset in found.items() if isinstance(offset, int)}

@@ -1,0 +1,169 @@
+"""Where a consumer group of the source belongs on the target, and whether its offset there may be written.
+
+Two questions, one function each. `aim` says where a reader of the target goes on that has read the source up to the group's
+committed offsets. `decide` says what to do about it: an offset on the target is written only while nobody else has
+changed it. This module does no input or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class State(Enum):
+    """The state of a group in one target partition."""
+
+    SYNCED = "synced"
+    AHEAD = "ahead of the mirror"
+    BEHIND = "behind the source's log"
+    TRIMMED = "behind the target's log"
+    TARGET_SHORT = "the target lost records"
+    UNSTABLE = "held by a transaction"
+    UNMAPPED = "not mapped yet"
+    DELETED = "deleted on the source"
+    OWNED = "owned by the target"
+    ACTIVE = "active on the target"
+    UNMOVABLE = "type not movable"
+    NO_RIGHTS = "no rights"
+    REFUSED = "refused by the target"
+    PENDING = "not written yet"
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if consumers could go on at the target now: the offset there is the best that there can be."""
+        return self in (State.SYNCED, State.AHEAD, State.BEHIND, State.TRIMMED)
+
+    @property
+    def is_followed(self) -> bool:
+        """Return True if the offset on the target is written as the source's changes."""
+        return self.is_ready or self in (State.PENDING, State.TARGET_SHORT)
+
+
+class Part(NamedTuple):
+    """A group's offset in one source partition, and where the map says that it is in the target partition."""
+
+    committed: int
+    offset: int  # the earliest target offset at which the reader may have to go on
+    latest: int  # the latest one; both are equal where the map is exact
+    first: int  # the source offset at which the map begins
+    end: int  # everything before this source offset is mirrored
+    source_start: int = 0  # the source's log start offset
+
+
+class Log(NamedTuple):
+    """The offsets that the target partition has: its log start offset, and its high watermark."""
+
+    start: int
+    end: int
+
+
+class Aim(NamedTuple):
+    """Where the group belongs in a target partition."""
+
+    offset: int
+    state: State
+    again: int = 0  # so many records at most are read a second time
+    missing: int = 0  # so many records at most can no longer be read
+
+
+def aim(parts: Collection[Part], log: Log) -> Aim:
+    """Return where a group belongs in a target partition, which has records of these source partitions.
+
+    Where several source partitions share it, the group begins at the earliest of their places and reads records of the
+    others again.
+    """
+    earliest, latest, gone = None, 0, 0
+    is_behind, is_ahead = False, False
+    for part in parts:
+        place = part.offset
+        if part.committed < part.first:
+            # Records from before the map may be on the target all the same, before everything that the map knows.
+            place = min(place, log.start)
+            gone += max(0, min(part.first, part.source_start) - part.committed)
+            is_behind = True
+        is_ahead = is_ahead or part.committed > part.end
+        earliest = place if earliest is None else min(earliest, place)
+        latest = max(latest, part.latest)
+    assert earliest is not None, "a target partition has at least one source partition"
+    if earliest > log.end:
+        return Aim(log.end, State.TARGET_SHORT, missing=earliest - log.end)
+    offset = max(earliest, log.start)
+    again = max(0, latest - offset)
+    if latest < log.start:
+        return Aim(offset, State.TRIMMED, 0, gone + log.start - latest)
+    state = State.BEHIND if is_behind else State.AHEAD if is_ahead else State.SYNCED
+    return Aim(offset, state, again, gone)
+
+
+class Presence(Enum):
+    """The group on the target, as its coordinator describes it."""
+
+    FREE = "absent or without members"
+    MEMBERS = "with members"
+    OTHER_KIND = "a share group here and another one there"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this mirror has committed in a target partition: the last offset, and the one that was there before it.
+
+    The memory is written before the commit. A process that dies in between leaves the offset before on the target. While a
+    partition moves to another process, the commit of the former one may land last: `older` is the offset of its row.
+    """
+
+    last: int
+    before: int = -1
+    older: int = -1
+
+    def is_ours(self, offset: int) -> bool:
+        """Return True if this offset on the target was committed by us."""
+        return offset in (self.last, self.before, self.older)
+
+
+class Decision(NamedTuple):
+    """What to do in one target partition, and what to tell users."""
+
+    state: State
+    commit: int | None = None
+    again: int = 0
+    missing: int = 0
+
+
+def decide(found: Aim | State, target: int | None, memory: Memory | None, presence: Presence) -> Decision:
+    """Return the offset to commit, None to leave the target as it is, and the state.
+
+    `found` is where the group belongs, or why that is not known. `target` is the group's offset on the target, None if it
+    has none: an offset that is gone has expired, or was deleted so that we write it again.
+    """
+    if presence is Presence.OTHER_KIND:
+        return Decision(State.UNMOVABLE)
+    is_foreign = target is not None and (memory is None or not memory.is_ours(target))
+    if isinstance(found, State):
+        return Decision(found)
+    if presence is Presence.MEMBERS:
+        return Decision(State.ACTIVE, None, found.again, found.missing)
+    if is_foreign:
+        return Decision(State.OWNED, None, found.again, found.missing)
+    commit = None if target == found.offset else found.offset
+    return Decision(found.state, commit, found.again, found.missing)
+
+
+ADVICE = {
+    State.AHEAD: "wait until the mirror has caught up",
+    State.BEHIND: "nothing can be done: the records are gone from the source",
+    State.TRIMMED: "nothing can be done: the target's retention has deleted the records",
+    State.TARGET_SHORT: "run `mirrormaker verify`: the target's log ends before records that it had acknowledged",
+    State.UNSTABLE: "wait until the transaction ends",
+    State.UNMAPPED: "wait until the topic is mirrored with an offset map",
+    State.DELETED: "delete the offset on the target too if nobody needs it",
+    State.OWNED: "delete the group's offsets on the target to let the mirror write them:"
+    " kafka-consumer-groups --delete-offsets --group GROUP --topic TOPIC",
+    State.ACTIVE: "stop the group's consumers on the target",
+    State.UNMOVABLE: "delete the group of the other type on the target, or exclude it",
+    State.NO_RIGHTS: "grant Read on the group and the topic on the target, and Describe on the group on the source",
+    State.REFUSED: "the reason is in the log of the mirror",
+    State.PENDING: "wait for the next round",
+}

@@ -1,0 +1,43 @@
+"""What a consumer file says of consumer groups, as a typed value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrormaker.settings.group_keys import EXCLUDED
+from mirrormaker.settings.property_file import PropertyFile
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """What a consumer file says of groups; times are in seconds."""
+
+    include: str | None = None
+    exclude: str = EXCLUDED
+    # None: the file does not say it.
+    commits: bool | None = None
+    interval: float = 5.0
+    heartbeat_interval: float = 0.0  # 0: no heartbeats
+    alias: str = ""
+    target_alias: str = ""
+
+    @property
+    def chosen(self) -> str | None:
+        """Return the groups to keep in step; None for none."""
+        return self.include or (".*" if self.commits else None)
+
+
+def group_settings(file: PropertyFile) -> GroupSettings:
+    """Return the settings of a consumer file."""
+    commits = "sync.group.offsets.enabled"
+    return GroupSettings(
+        include=file.text("groups") or None,
+        exclude=file.text("groups.exclude"),
+        commits=bool(file.value(commits)) if file.has(commits) else None,
+        interval=float(file.number("sync.group.offsets.interval.seconds")),
+        heartbeat_interval=float(file.number("emit.heartbeats.interval.seconds"))
+        if file.value("emit.heartbeats.enabled")
+        else 0.0,
+        alias=file.text("source.cluster.alias"),
+        target_alias=file.text("target.cluster.alias"),
+    )

@@ -1,0 +1,289 @@
+"""Requests about the offsets of many consumer groups: OffsetFetch and OffsetCommit of young brokers, and share groups.
+
+kafka-python takes a second for the offsets of a thousand groups, and has no classes for share groups. Offsets of a topic stay
+bytes until someone asks for them: two answers of the same bytes hold the same offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mirrormaker.errors import BadFrame
+from mirrormaker.wire.protocol.codec import Reader, varint
+
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS = 90, 91
+# OffsetFetch asks for several groups from version 8 on (Kafka 3.0); OffsetCommit is flexible from version 8 on (Kafka 2.4).
+# Version 10 of both has topic ids in place of names.
+FETCH_VERSIONS, COMMIT_VERSIONS, SHARE_VERSIONS = (8, 9), (8, 9), (0, 0)
+
+MOST_ROWS = 1 << 20  # partitions of one answer
+_LONGEST_NAME = 255  # characters of a topic's name
+_PLAIN_ROW = 20  # bytes of a partition without metadata and tagged fields
+_METADATA_AT, _TAGS_AT = 16, 19
+_ROW, _COMMIT_ROW = struct.Struct(">iqi"), struct.Struct(">iqi")
+_SHARE_ROW = struct.Struct(">iq")
+_INT, _SHORT = struct.Struct(">i"), struct.Struct(">h")
+_PLAIN = np.dtype(
+    [("partition", ">i4"), ("offset", ">i8"), ("epoch", ">i4"), ("metadata", "u1"), ("error", ">i2"), ("tags", "u1")]
+)
+_UUID_BYTES = 16
+
+
+class CommittedRow(NamedTuple):
+    """A partition's committed offset, -1 if there is none, and what the application keeps with it."""
+
+    offset: int
+    metadata: str
+    error: int = 0
+
+
+class CommitRow(NamedTuple):
+    """An offset to commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+class TopicOffsets:
+    """The committed offsets of one group in one topic, as they came. Equal bytes mean equal offsets."""
+
+    __slots__ = ("_count", "_is_plain", "raw")
+
+    def __init__(self, raw: bytes, count: int, is_plain: bool) -> None:
+        self.raw, self._count, self._is_plain = raw, count, is_plain
+
+    def rows(self) -> dict[int, CommittedRow]:
+        """Return the partitions."""
+        found: dict[int, CommittedRow]
+        if self._is_plain:
+            table = np.frombuffer(self.raw, _PLAIN, self._count)
+            columns = (table[name].tolist() for name in ("partition", "offset", "error"))
+            found = {
+                partition: CommittedRow(offset, "", error) for partition, offset, error in zip(*columns, strict=True)
+            }
+        else:
+            found = {}
+            reader = Reader(memoryview(self.raw), True, MOST_ROWS)
+            for _ in range(self._count):
+                partition, offset, _epoch = reader.take(_ROW)
+                metadata = reader.string() or ""
+                (error,) = reader.take(_SHORT)
+                reader.skip_tags()
+                found[partition] = CommittedRow(offset, metadata, error)
+        if len(found) != self._count or min(found, default=0) < 0:
+            raise BadFrame("the answer to OffsetFetch names a partition twice, or one that cannot be")
+        if any(row.offset < -1 and not row.error for row in found.values()):
+            raise BadFrame("the answer to OffsetFetch holds a negative offset")
+        return found
+
+    @classmethod
+    def of(cls, rows: Mapping[int, CommittedRow]) -> TopicOffsets:
+        """Return rows as an answer has them."""
+        raw = bytearray()
+        for partition, row in rows.items():
+            text = row.metadata.encode()
+            raw += _ROW.pack(partition, row.offset, -1) + varint(len(text) + 1) + text + _SHORT.pack(row.error) + b"\0"
+        return cls(bytes(raw), len(rows), False)
+
+
+class GroupOffsets(NamedTuple):
+    """The committed offsets of one group, by topic; `error` is the group's own error code."""
+
+    topics: dict[str, TopicOffsets]
+    error: int = 0
+
+
+def encode_offset_fetch(version: int, groups: Sequence[str], *, stable: bool) -> bytes:
+    """Return the body of a request for everything that these groups have committed."""
+    body = bytearray(varint(len(groups) + 1))
+    # No member id, member epoch -1.
+    member = b"\0" + _INT.pack(-1) if version >= 9 else b""
+    for group in groups:
+        # No list of topics means all of them.
+        body += _string(group) + member + b"\0\0"
+    return bytes(body + bytes((stable,)) + b"\0")
+
+
+def decode_offset_fetch(data: memoryview, asked: Iterable[str]) -> dict[str, GroupOffsets]:
+    """Return the offsets of each group; raise BadFrame if the answer does not fit the request."""
+    reader = Reader(data, True, MOST_ROWS)
+    reader.take(_INT)  # throttle time
+    found: dict[str, GroupOffsets] = {}
+    count = reader.length()
+    reader.begin_elements(count)
+    for _ in range(count):
+        group = reader.string() or ""
+        topics: dict[str, TopicOffsets] = {}
+        count_topics = reader.length()
+        reader.begin_elements(count_topics)
+        for _topic in range(count_topics):
+            name = reader.string() or ""
+            if name in topics or not 0 < len(name) <= _LONGEST_NAME:
+                raise BadFrame("the answer to OffsetFetch names a topic twice, or one that no cluster can have")
+            topics[name] = _read_topic(reader)
+        (error,) = reader.take(_SHORT)
+        reader.skip_tags()
+        if group in found:
+            raise BadFrame("the answer to OffsetFetch names a group twice")
+        found[group] = GroupOffsets({} if error else topics, error)
+    reader.skip_tags()
+    if reader.at != len(data):
+        raise BadFrame("the answer to OffsetFetch is longer than its fields")
+    if found.keys() != set(asked):
+        raise BadFrame("the answer to OffsetFetch is not about the groups that were asked for")
+    return found
+
+
+def _read_topic(reader: Reader) -> TopicOffsets:
+    count = reader.length()
+    if count < 0:
+        raise BadFrame("the answer to OffsetFetch has a topic without partitions")
+    reader.begin_elements(count)
+    start, data = reader.at, reader.data
+    plain_end = start + count * _PLAIN_ROW
+    is_plain = False
+    if plain_end <= len(data):
+        rows = np.frombuffer(data[start:plain_end], np.uint8).reshape(count, _PLAIN_ROW)
+        # An empty metadata has the length 1, a missing one 0.
+        is_plain = bool((rows[:, _METADATA_AT] <= 1).all() and not rows[:, _TAGS_AT].any())
+    if is_plain:
+        reader.at = plain_end
+    else:
+        for _ in range(count):
+            reader.take(_ROW)
+            reader.string()
+            reader.take(_SHORT)
+            reader.skip_tags()
+    raw = bytes(data[start : reader.at])
+    reader.skip_tags()
+    return TopicOffsets(raw, count, is_plain)
+
+
+def encode_offset_commit(group: str, rows: Sequence[CommitRow]) -> bytes:
+    """Return the body of a commit by nobody: no member, generation -1, leader epochs -1."""
+    body = bytearray(_string(group) + _INT.pack(-1) + b"\1\0")
+    topics = _by_topic(rows)
+    body += varint(len(topics) + 1)
+    for topic, parts in topics.items():
+        body += _string(topic) + varint(len(parts) + 1)
+        for row in parts:
+            # Consumers of a cluster whose leader epoch is smaller would wait for that epoch for ever.
+            body += _COMMIT_ROW.pack(row.partition, row.offset, -1)
+            body += _string(row.metadata) if row.metadata else b"\1"
+            body += b"\0"
+        body += b"\0"
+    return bytes(body + b"\0")
+
+
+def decode_offset_commit(data: memoryview, rows: Sequence[CommitRow]) -> dict[tuple[str, int], int]:
+    """Return the error code of each partition of a commit; raise BadFrame if the answer is about other ones."""
+    reader = Reader(data, True, MOST_ROWS)
+    reader.take(_INT)  # throttle time
+    found: dict[tuple[str, int], int] = {}
+    for _ in range(reader.length()):
+        topic = reader.string() or ""
+        count = reader.length()
+        reader.begin_elements(count)
+        for _row in range(count):
+            (partition,), (error,) = reader.take(_INT), reader.take(_SHORT)
+            reader.skip_tags()
+            found[topic, partition] = error
+        reader.skip_tags()
+    if found.keys() != {(row.topic, row.partition) for row in rows}:
+        raise BadFrame("the answer to OffsetCommit is not about the partitions that were committed")
+    return found
+
+
+def encode_describe_share_offsets(groups: Sequence[str]) -> bytes:
+    """Return the body of a request for the start offsets of share groups, in all topics."""
+    body = bytearray(varint(len(groups) + 1))
+    for group in groups:
+        body += _string(group) + b"\0\0"
+    return bytes(body + b"\0")
+
+
+def decode_describe_share_offsets(data: memoryview, asked: Iterable[str]) -> dict[str, GroupOffsets]:
+    """Return the start offsets of each share group, in place of committed offsets."""
+    reader = Reader(data, True, MOST_ROWS)
+    reader.take(_INT)  # throttle time
+    found: dict[str, GroupOffsets] = {}
+    for _ in range(reader.length()):
+        group = reader.string() or ""
+        topics: dict[str, TopicOffsets] = {}
+        for _topic in range(reader.length()):
+            name = reader.string() or ""
+            reader.slice(_UUID_BYTES)
+            rows: dict[int, CommittedRow] = {}
+            count = reader.length()
+            reader.begin_elements(count)
+            for _row in range(count):
+                partition, offset, _epoch = reader.take(_ROW)
+                (error,) = reader.take(_SHORT)
+                reader.string()  # error message
+                reader.skip_tags()
+                rows[partition] = CommittedRow(max(-1, offset), "", error)
+            reader.skip_tags()
+            topics[name] = TopicOffsets.of(rows)
+        (error,) = reader.take(_SHORT)
+        reader.string()  # error message
+        reader.skip_tags()
+        found[group] = GroupOffsets({} if error else topics, error)
+    if found.keys() != set(asked):
+        raise BadFrame("the answer to DescribeShareGroupOffsets is not about the groups that were asked for")
+    return found
+
+
+def encode_alter_share_offsets(group: str, rows: Sequence[CommitRow]) -> bytes:
+    """Return the body of a request that sets the start offsets of a share group."""
+    topics = _by_topic(rows)
+    body = bytearray(_string(group) + varint(len(topics) + 1))
+    for topic, parts in topics.items():
+        body += _string(topic) + varint(len(parts) + 1)
+        for row in parts:
+            body += _SHARE_ROW.pack(row.partition, row.offset) + b"\0"
+        body += b"\0"
+    return bytes(body + b"\0")
+
+
+def decode_alter_share_offsets(data: memoryview, rows: Sequence[CommitRow]) -> dict[tuple[str, int], int]:
+    """Return the error code of each partition; the group's own error is that of all of them."""
+    reader = Reader(data, True, MOST_ROWS)
+    reader.take(_INT)  # throttle time
+    (error,) = reader.take(_SHORT)
+    reader.string()  # error message
+    if error:
+        return {(row.topic, row.partition): error for row in rows}
+    found: dict[tuple[str, int], int] = {}
+    for _ in range(reader.length()):
+        topic = reader.string() or ""
+        reader.slice(_UUID_BYTES)
+        count = reader.length()
+        reader.begin_elements(count)
+        for _row in range(count):
+            (partition,), (code,) = reader.take(_INT), reader.take(_SHORT)
+            reader.string()  # error message
+            reader.skip_tags()
+            found[topic, partition] = code
+        reader.skip_tags()
+    if found.keys() != {(row.topic, row.partition) for row in rows}:
+        raise BadFrame("the answer to AlterShareGroupOffsets is not about the partitions that were set")
+    return found
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return varint(len(encoded) + 1) + encoded
+
+
+def _by_topic(rows: Sequence[CommitRow]) -> dict[str, list[CommitRow]]:
+    topics: dict[str, list[CommitRow]] = {}
+    for row in rows:
+        topics.setdefault(row.topic, []).append(row)
+    return topics

@@ -1,0 +1,232 @@
+"""Consumer groups of the source on the target: real consumers go on there, and every state with its way out."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from mirrormaker.embedded import Cluster
+from mirrormaker.embedded.downloads import jars
+from mirrormaker.embedded.java_runtime import java
+from mirrormaker.wire.client import group_offsets
+from mirrormaker.wire.client.cluster import Cluster as Client
+from mirrormaker.wire.protocol.group_messages import CommitRow
+from tests.support.mirror_process import MirrorProcess
+from tests.support.waiting import wait_until
+from tests.support.wire_clients import wire_client
+
+INTERVAL = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=east\n"
+
+
+def send(cluster: Cluster, topic: str, first: int, count: int, partitions: int = 2) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, linger_ms=5)
+    for number in range(first, first + count):
+        producer.send(topic, b"%d" % number, b"k%d" % number, partition=number % partitions)
+    producer.flush()
+    producer.close()
+
+
+def consume(cluster: Cluster, topic: str, group: str, most: int) -> list[int]:
+    """Read as a member of a group, commit what was read, and leave; end early if nothing comes for 4 s."""
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=50,
+        session_timeout_ms=9000,
+        consumer_timeout_ms=4000,
+    )
+    found: list[int] = []
+    for record in consumer:
+        found.append(int(record.value))
+        if len(found) == most:
+            break
+    consumer.commit({part: OffsetAndMetadata(consumer.position(part), "mine", -1) for part in consumer.assignment()})
+    consumer.close()
+    return found
+
+
+async def _with_client(cluster: Cluster, work: Callable[[Client], object]) -> object:
+    client = wire_client(cluster.bootstrap)
+    try:
+        await client.refresh()
+        return await work(client)  # type: ignore[misc]
+    finally:
+        client.close()
+        await asyncio.sleep(0)
+
+
+def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets without being a member of the group."""
+
+    async def work(client: Client) -> None:
+        # The first group of a cluster waits until the offsets topic is there.
+        while not (nodes := await group_offsets.find_coordinators(client, [group])):
+            await asyncio.sleep(0.2)
+        rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
+        found = await group_offsets.commit_offsets(client, {group: rows}, nodes)
+        assert found == {group: dict.fromkeys(((topic, partition) for partition in offsets), 0)}
+
+    asyncio.run(_with_client(cluster, work))
+
+
+def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
+    """Return the group's offsets in a topic."""
+    found: dict[int, int] = {}
+
+    async def work(client: Client) -> None:
+        groups = await group_offsets.list_groups(client)
+        if group in groups:
+            answer = await group_offsets.fetch_offsets(client, {group: groups[group].node}, stable=True)
+            offsets = answer[group]
+            assert not isinstance(offsets, Exception), offsets
+            if topic in offsets.topics:
+                found.update((p, row.offset) for p, row in offsets.topics[topic].rows().items())
+
+    asyncio.run(_with_client(cluster, work))
+    return found
+
+
+@pytest.fixture
+def mirror(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) -> Iterator[MirrorProcess]:
+    """A mirror of one topic that keeps the groups in step whose names begin like the topic's."""
+    source.create_topic(topic_name, partitions=2)
+    # Offsets are not the same on both sides: the target's partitions have records of their own.
+    target.create_topic(topic_name, partitions=2)
+    send(target, topic_name, 1_000_000, 7)
+    options = ("--whitelist", topic_name, "--groups", f"{topic_name}.*")
+    with MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, group=f"mirror-{topic_name}", consumer=INTERVAL
+    ) as process:
+        yield process
+
+
+def test_a_consumer_goes_on_at_the_target_without_a_record_twice(
+    source: Cluster, target: Cluster, topic_name: str, mirror: MirrorProcess
+) -> None:
+    group = f"{topic_name}-readers"
+    send(source, topic_name, 0, 2000)
+    before = consume(source, topic_name, group, 900)
+    here = committed(source, group, topic_name)
+    expected = {0: here[0] + 4, 1: here[1] + 3}
+    mirror.wait_until(lambda: committed(target, group, topic_name) == expected)
+    after = [number for number in consume(target, topic_name, group, 10_000) if number < 1_000_000]
+    assert sorted(before + after) == list(range(2000))
+    assert java_checkpoints(target, "east", group) == {f"{topic_name}-{p}": (expected[p], "mine") for p in (0, 1)}
+
+
+def java_checkpoints(target: Cluster, alias: str, group: str) -> dict[str, tuple[int, str]]:
+    """Return what Java's RemoteClusterUtils translates a group's offsets to."""
+    program = Path(__file__).parent.parent / "support" / "Checkpoints.java"
+    line = [java(), "-cp", f"{jars(target.version)}/*", str(program), target.bootstrap, alias, group]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [text.split(" ") for text in done.stdout.splitlines() if text.startswith("row ")]
+    return {row[1]: (int(row[2]), row[3]) for row in rows}
+
+
+def test_a_group_follows_its_source_until_somebody_else_owns_it(
+    source: Cluster, target: Cluster, topic_name: str, mirror: MirrorProcess
+) -> None:
+    group = f"{topic_name}-job"
+    send(source, topic_name, 0, 200)
+
+    def shows(first: int, second: int) -> Callable[[], bool]:
+        return lambda: committed(target, group, topic_name) == {0: first, 1: second}
+
+    commit(source, group, topic_name, {0: 50, 1: 60})
+    mirror.wait_until(shows(54, 63))
+    # A rewind is followed while the target shows what we wrote.
+    commit(source, group, topic_name, {0: 10, 1: 60})
+    mirror.wait_until(shows(14, 63))
+    # A group ahead of the mirror is held at its end, and moves on with it.
+    commit(source, group, topic_name, {0: 150, 1: 60})
+    mirror.wait_until(shows(104, 63))
+    send(source, topic_name, 200, 200)
+    mirror.wait_until(shows(154, 63))
+    # Somebody uses the group on the target: hands off.
+    commit(target, group, topic_name, {1: 5})
+    mirror.wait_for(f"group {group} is not kept in step on the target: {topic_name}: owned by the target")
+    commit(source, group, topic_name, {0: 20, 1: 70})
+    mirror.wait_until(shows(24, 5))
+    # The advice: delete the offsets there, and they are written again.
+    delete_offsets(target, group, topic_name)
+    mirror.wait_until(shows(24, 73))
+    mirror.wait_for(f"group {group} is kept in step on the target again")
+
+
+def delete_offsets(cluster: Cluster, group: str, topic: str) -> None:
+    """Delete a group's offsets in a topic with Kafka's own tool, as the advice says."""
+    from mirrormaker.embedded.kafka_tools import KafkaTools
+
+    done = KafkaTools(cluster.version).run(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", cluster.bootstrap, "--delete-offsets", "--group", group, "--topic", topic),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_group_with_consumers_on_the_target_is_left_alone_until_they_stop(
+    source: Cluster, target: Cluster, topic_name: str, mirror: MirrorProcess
+) -> None:
+    group = f"{topic_name}-live"
+    send(source, topic_name, 0, 100)
+    consumer = KafkaConsumer(
+        topic_name,
+        bootstrap_servers=target.bootstrap,
+        group_id=group,
+        enable_auto_commit=False,
+        session_timeout_ms=9000,
+        metadata_max_age_ms=1000,
+    )
+    try:
+        wait_until("the consumer has partitions", lambda: bool(consumer.poll(200) or consumer.assignment()), 30)
+        commit(source, group, topic_name, {0: 30, 1: 40})
+        mirror.wait_for(f"group {group} is not kept in step on the target: {topic_name}: active on the target")
+        assert committed(target, group, topic_name) == {}
+    finally:
+        consumer.close()
+    mirror.wait_until(lambda: committed(target, group, topic_name) == {0: 34, 1: 43})
+
+
+def test_a_restarted_mirror_remembers_which_offsets_are_its_own(
+    source: Cluster, target: Cluster, topic_name: str, mirror: MirrorProcess
+) -> None:
+    group = f"{topic_name}-memory"
+    send(source, topic_name, 0, 100)
+    commit(source, group, topic_name, {0: 30, 1: 40})
+    mirror.wait_until(lambda: committed(target, group, topic_name) == {0: 34, 1: 43})
+    mirror.kill()
+    commit(source, group, topic_name, {0: 20, 1: 50})
+    with mirror:
+        mirror.wait_until(lambda: committed(target, group, topic_name) == {0: 24, 1: 53})
+
+
+def test_topics_spread_by_key_start_at_the_earliest_place(
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    source.create_topic(topic_name, partitions=4)
+    target.create_topic(topic_name, partitions=2)
+    send(source, topic_name, 0, 1000, partitions=4)
+    group = f"{topic_name}-spread"
+    before = consume(source, topic_name, group, 600)
+    options = ("--whitelist", topic_name, "--groups", f"{topic_name}.*")
+    with MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, group=f"mirror-{topic_name}", consumer=INTERVAL
+    ) as mirror:
+        mirror.wait_until(lambda: len(committed(target, group, topic_name)) == 2)
+        consumer = KafkaConsumer(bootstrap_servers=target.bootstrap)
+        parts = [TopicPartition(topic_name, p) for p in (0, 1)]
+        mirror.wait_until(lambda: sum(consumer.end_offsets(parts).values()) == 1000)
+        consumer.close()
+        mirror.wait_until(lambda: "stop" not in mirror.text)
+        after = consume(target, topic_name, group, 10_000)
+    assert set(before) | set(after) == set(range(1000))

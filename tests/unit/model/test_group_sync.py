@@ -1,0 +1,111 @@
+"""Where a group belongs on the target, and when its offset there may be written: every row of the rules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.model.group_sync import ADVICE, Aim, Decision, Log, Memory, Part, Presence, State, aim, decide
+
+LOG = Log(10, 1000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "log", "expected"),
+    [
+        pytest.param([Part(150, 250, 250, 100, 300)], LOG, Aim(250, State.SYNCED), id="inside of the map"),
+        pytest.param([Part(300, 400, 400, 100, 300)], LOG, Aim(400, State.SYNCED), id="at its end"),
+        pytest.param([Part(350, 400, 400, 100, 300)], LOG, Aim(400, State.AHEAD), id="ahead of the mirror"),
+        pytest.param([Part(150, 240, 250, 100, 300)], LOG, Aim(240, State.SYNCED, 10), id="between two anchors"),
+        pytest.param(
+            [Part(90, 10, 10, 100, 300, 100)], LOG, Aim(10, State.BEHIND, 0, 10), id="behind the source's log"
+        ),
+        pytest.param(
+            [Part(60, 50, 50, 100, 300, 60)], LOG, Aim(10, State.BEHIND, 40, 0), id="records from before the map"
+        ),
+        pytest.param([Part(0, 10, 10, 0, 0)], Log(10, 10), Aim(10, State.SYNCED), id="nothing mirrored yet"),
+        pytest.param(
+            [Part(150, 5, 5, 100, 300)], LOG, Aim(10, State.TRIMMED, 0, 5), id="the target's retention went on"
+        ),
+        pytest.param(
+            [Part(150, 2000, 2000, 100, 300)], LOG, Aim(1000, State.TARGET_SHORT, 0, 1000), id="the target lost data"
+        ),
+        pytest.param(
+            [Part(5, 50, 50, 0, 9), Part(7, 30, 30, 0, 9), Part(7, 70, 80, 0, 9)],
+            LOG,
+            Aim(30, State.SYNCED, 50),
+            id="several source partitions by key",
+        ),
+        pytest.param(
+            [Part(5, 50, 50, 0, 9), Part(12, 60, 60, 0, 9)], LOG, Aim(50, State.AHEAD, 10), id="one of them ahead"
+        ),
+    ],
+)
+def test_where_a_group_belongs(parts: list[Part], log: Log, expected: Aim) -> None:
+    assert aim(parts, log) == expected
+
+
+AT_50 = Aim(50, State.SYNCED, 3, 4)
+FREE, MEMBERS, OTHER = Presence.FREE, Presence.MEMBERS, Presence.OTHER_KIND
+
+
+@pytest.mark.parametrize(
+    ("found", "target", "memory", "presence", "expected"),
+    [
+        pytest.param(AT_50, None, None, FREE, Decision(State.SYNCED, 50, 3, 4), id="a new group"),
+        pytest.param(AT_50, 50, Memory(50), FREE, Decision(State.SYNCED, None, 3, 4), id="written before"),
+        pytest.param(AT_50, 40, Memory(40), FREE, Decision(State.SYNCED, 50, 3, 4), id="the group has moved on"),
+        pytest.param(AT_50, 60, Memory(60), FREE, Decision(State.SYNCED, 50, 3, 4), id="the group was rewound"),
+        pytest.param(AT_50, None, Memory(50), FREE, Decision(State.SYNCED, 50, 3, 4), id="our offset has expired"),
+        pytest.param(AT_50, 41, Memory(40), FREE, Decision(State.OWNED, None, 3, 4), id="somebody moved it"),
+        pytest.param(AT_50, 50, Memory(40), FREE, Decision(State.OWNED, None, 3, 4), id="somebody moved it there"),
+        pytest.param(AT_50, 50, None, FREE, Decision(State.OWNED, None, 3, 4), id="it was there before us"),
+        pytest.param(
+            AT_50, 40, Memory(45, 40), FREE, Decision(State.SYNCED, 50, 3, 4), id="killed between memory and commit"
+        ),
+        pytest.param(AT_50, 40, Memory(40), MEMBERS, Decision(State.ACTIVE, None, 3, 4), id="consumers on the target"),
+        pytest.param(AT_50, None, None, MEMBERS, Decision(State.ACTIVE, None, 3, 4), id="consumers, nothing committed"),
+        pytest.param(AT_50, None, None, OTHER, Decision(State.UNMOVABLE), id="a share group under this name"),
+        pytest.param(State.UNSTABLE, 40, Memory(40), FREE, Decision(State.UNSTABLE), id="a transaction holds it"),
+        pytest.param(State.UNMAPPED, None, None, FREE, Decision(State.UNMAPPED), id="no map yet"),
+        pytest.param(State.DELETED, 40, Memory(40), FREE, Decision(State.DELETED), id="deleted on the source"),
+        pytest.param(
+            Aim(7, State.TARGET_SHORT, 0, 9), 3, Memory(3), FREE, Decision(State.TARGET_SHORT, 7, 0, 9), id="clamped"
+        ),
+    ],
+)
+def test_when_an_offset_is_written(
+    found: Aim | State, target: int | None, memory: Memory | None, presence: Presence, expected: Decision
+) -> None:
+    assert decide(found, target, memory, presence) == expected
+
+
+OFFSETS = st.integers(0, 60)
+
+
+@given(
+    st.lists(st.builds(Part, OFFSETS, OFFSETS, OFFSETS, OFFSETS, OFFSETS, OFFSETS), min_size=1, max_size=4),
+    st.tuples(OFFSETS, OFFSETS).map(lambda pair: Log(min(pair), max(pair))),
+    st.none() | OFFSETS,
+    st.none() | st.builds(Memory, OFFSETS, st.integers(-1, 60)),
+    st.sampled_from(Presence),
+)
+def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
+    parts: list[Part], log: Log, target: int | None, memory: Memory | None, presence: Presence
+) -> None:
+    found = aim(parts, log)
+    assert log.start <= found.offset <= log.end
+    assert found.again >= 0
+    assert found.missing >= 0
+    decision = decide(found, target, memory, presence)
+    if decision.commit is not None:
+        assert presence is Presence.FREE
+        assert target is None or (memory is not None and memory.is_ours(target))
+        assert decision.commit == found.offset != target
+    # Nothing is skipped: the reader goes on at or before every place that the map names, if the log has it.
+    assert found.offset <= max(log.start, min(part.offset for part in parts))
+
+
+def test_every_state_that_is_no_success_has_an_advice() -> None:
+    assert ADVICE.keys() == set(State) - {State.SYNCED}
