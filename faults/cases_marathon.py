@@ -7,12 +7,14 @@ import signal
 from collections.abc import Callable
 
 from tests.support.mirror_process import MirrorProcess
+from tests.support.waiting import wait_until
 
 from faults import cases_broker, cases_mirror
 from faults.case import Case
 from faults.scenario import Scenario
 
 KILLS = 200
+_STARTS_WITHIN = 180  # seconds
 
 
 def kill_something(scenario: Scenario) -> None:
@@ -36,13 +38,16 @@ def _kill_a_process(scenario: Scenario) -> None:
 
 
 def _kill_a_worker(scenario: Scenario) -> None:
-    workers = _local(scenario).python_workers()
-    assert workers, "the mirror has no Python worker"
+    mirror = _local(scenario)
+    # The last kill may have been its JVM: its partitions are at the other mirror then, and it starts again at leisure.
+    wait_until("a Python worker of the mirror", mirror.python_workers, _STARTS_WITHIN)
     with scenario.fault():
-        os.kill(scenario.generator.choice(workers), signal.SIGKILL)
+        os.kill(scenario.generator.choice(mirror.python_workers()), signal.SIGKILL)
 
 
 def _kill_a_jvm(scenario: Scenario) -> None:
+    for mirror in scenario.mirrors:
+        wait_until("Spark's JVM", mirror.has_jvm, _STARTS_WITHIN)
     cases_mirror.kill_the_jvm(scenario)
 
 

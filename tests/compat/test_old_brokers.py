@@ -282,7 +282,7 @@ async def commit(member: SoleMember, offset: int) -> None:
     """Commit an offset, and try again while the coordinator loads its offsets."""
     for _ in range(100):
         with contextlib.suppress(KafkaError, ConnectionLost):
-            if not await member.commit({"shared": [(0, offset, -1, "")]}):
+            if not await member.commit({"shared": [(0, offset, -1, "")]}, member.generation):
                 return
         await asyncio.sleep(0.1)
     raise AssertionError("no answer")

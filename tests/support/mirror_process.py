@@ -135,7 +135,14 @@ class MirrorProcess:
 
     def jvm(self) -> int:
         """Return Spark's JVM."""
-        return next(pid for pid, text in self.descendants().items() if re.match(r"\S*java\s", text))
+        return self._jvms()[0]
+
+    def has_jvm(self) -> bool:
+        """Return True while Spark's JVM runs."""
+        return bool(self._jvms())
+
+    def _jvms(self) -> list[int]:
+        return [pid for pid, text in self.descendants().items() if re.match(r"\S*java\s", text)]
 
     def __enter__(self) -> MirrorProcess:
         return self.start()

@@ -54,7 +54,8 @@ class ScriptedLogs(Cluster):
         return True
 
     async def ask(self, request: Any, node: int | None = None, **_: Any) -> Any:
-        """Answer ListOffsets and InitProducerId."""
+        """Answer ListOffsets and InitProducerId, after a turn of the event loop, as a real broker would."""
+        await asyncio.sleep(0)
         if isinstance(request, InitProducerIdRequest):
             self.allocated += 1
             return InitProducerIdResponse(error_code=0, producer_id=5000 + self.allocated, producer_epoch=0)

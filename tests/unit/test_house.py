@@ -18,7 +18,7 @@ PACKAGE = SOURCES / "mirrormaker"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LONG, LONGER = 300, 400  # lines
-MOST_LONG_FILES = 14
+MOST_LONG_FILES = 17
 TEXT_SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 PATTERN_SEARCHES = {"match", "search", "fullmatch", "findall", "finditer"}
 

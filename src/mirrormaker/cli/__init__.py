@@ -1,15 +1,17 @@
-"""The commands `mirrormaker run`, `verify`, `offsets`, `settings` and `demo`, and the names of Kafka's own tools."""
+"""The commands of `mirrormaker`, one module for each, and the names of Kafka's own tools."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from mirrormaker.cli import demo, offsets, run, settings, verify
+from mirrormaker.cli import demo, offsets, run, settings, submit, translate, verify
 from mirrormaker.errors import MirrorError, SettingError
 from mirrormaker.settings.command_line import CommandLineParser
 
-COMMANDS = (run.COMMAND, verify.COMMAND, offsets.COMMAND, settings.COMMAND, demo.COMMAND)
+COMMANDS = (
+    run.COMMAND, submit.COMMAND, verify.COMMAND, translate.COMMAND, offsets.COMMAND, settings.COMMAND, demo.COMMAND,
+)  # fmt: skip
 _DESCRIPTION = "Mirror topics from one or more Kafka clusters to another: every record once, in order."
 _EPILOG = """examples:
   See a mirror at work, without a cluster of your own:

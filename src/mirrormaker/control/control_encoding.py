@@ -8,8 +8,9 @@ different now. Bytes that are no message raise `BadMessage`, and nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from mirrormaker.control.control_messages import (
@@ -26,11 +27,12 @@ from mirrormaker.control.control_messages import (
     Take,
 )
 from mirrormaker.errors import BadMessage
-from mirrormaker.model.position import Cut, Position
+from mirrormaker.model.offset_runs import NotedRun
+from mirrormaker.model.position import Cut, Place, Position
 from mirrormaker.wire.protocol.codec import TopicPartition
 
-# A message ends with the row that brings it to so many bytes. The driver takes in such a piece of a report in 20 ms or so.
-PIECE = 64 << 10
+# A message ends with the row that brings it to so many bytes. The driver takes in such a piece of a report in 5 ms or so.
+PIECE = 16 << 10
 # The limit of one message: a row has one partition, and the ledger bounds its position to a fraction of this.
 MAX_MESSAGE = 4 << 20
 # The longest note or reason, in characters: an error of a message handler may quote a whole record.
@@ -38,7 +40,7 @@ _MAX_TEXT = 2000
 
 _ID_BYTES = 16  # of a topic's id
 # A partition's row in a report, without its counters: see `StreamEnd._row`.
-_ROW_TYPES = [int, int, int, list, list, str, str, int, int, int]
+_ROW_TYPES = [int, int, int, list, list, str, str, int, int, int, list]
 
 T = TypeVar("T")
 
@@ -80,7 +82,7 @@ class DriverEnd:
         raise BadMessage("a report without the figures of its process")
 
     def _partition(self, row: Any, *, clean: bool) -> PartitionReport:
-        tenancy, offset, leader_epoch, cuts, ids, state, note, records, size, high_watermark, counters = row
+        tenancy, offset, leader_epoch, cuts, ids, state, note, records, size, high_watermark, runs, counters = row
         if list(map(type, row[:-1])) != _ROW_TYPES:
             raise BadMessage("a partition's row in a report cannot be read")
         moved = [Cut.from_json(cut) for cut in cuts]
@@ -90,7 +92,8 @@ class DriverEnd:
             position = replace(position, topic_id=source_id, target_topic_id=target_id)
         self._positions[tenancy] = position
         counted = None if counters is None else _counters(counters)
-        return PartitionReport(position, tenancy, state, note, records, size, high_watermark, clean, counted)
+        noted = tuple(map(_runs, runs))
+        return PartitionReport(position, tenancy, state, note, records, size, high_watermark, clean, counted, noted)
 
     def _ended(self, row: Any) -> Ended:
         match row:
@@ -137,7 +140,7 @@ class StreamEnd:
         counters = part.counters
         return [
             part.tenancy, position.offset, position.leader_epoch, [cut.to_json() for cut in moved], ids, part.state,
-            _clip(part.note), part.records, part.bytes, part.high_watermark,
+            _clip(part.note), part.records, part.bytes, part.high_watermark, list(map(_runs_row, part.runs)),
             None if counters is None else list(counters.__dict__.values()),
         ]  # fmt: skip
 
@@ -237,6 +240,19 @@ def _outcome(row: Any) -> Outcome:
         case ["cannot-deliver", int(offset), str(cause), str(reason)]:
             return CannotDeliver(offset, cause, reason)
     raise BadMessage("a partition's outcome cannot be read")
+
+
+def _runs_row(noted: tuple[Place, Sequence[NotedRun]]) -> list[Any]:
+    (topic, partition), runs = noted
+    return [topic, partition, list(chain.from_iterable(runs))]
+
+
+def _runs(row: Any) -> tuple[Place, tuple[NotedRun, ...]]:
+    match row:
+        case [str(topic), int(partition), [_, *_] as numbers] if set(map(type, numbers)) == {int}:
+            if len(numbers) % 4 == 0 and min(numbers) >= 0:
+                return (topic, partition), tuple(map(NotedRun, *[iter(numbers)] * 4))
+    raise BadMessage("the runs of a partition cannot be read")
 
 
 def _counters(row: Any) -> CounterReport:

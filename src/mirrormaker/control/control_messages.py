@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrormaker.model.position import Position
+from mirrormaker.model.offset_runs import NotedRun
+from mirrormaker.model.position import Place, Position
 from mirrormaker.wire.protocol.codec import TopicPartition
 
 # -- orders
@@ -67,6 +68,8 @@ class PartitionReport:
     high_watermark: int = -1
     clean: bool = False
     counters: CounterReport | None = None
+    # For the offset map: the runs of each target partition that are new or longer since the last report.
+    runs: tuple[tuple[Place, tuple[NotedRun, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

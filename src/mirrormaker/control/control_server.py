@@ -17,6 +17,7 @@ from mirrormaker.control.control_session import HANDSHAKE_BYTES, DriverHandshake
 from mirrormaker.control.frames import FrameConnection
 from mirrormaker.control.lease import LEASE
 from mirrormaker.errors import BadMessage
+from mirrormaker.wire.transport.turns import give_way
 
 _HELLO_WITHIN = 5.0  # seconds for a stranger to prove itself
 # Connections that have not proved themselves. Streams that start at the same moment count too, each for a round trip.
@@ -160,6 +161,8 @@ class ControlServer:
                 self._flows[flow].stream_reported(stream, report)
                 if report.number and self._flows[flow].may_answer:
                     connected.send(Order(heard=report.number))
+                # The pieces of a long report may all be here already.
+                await give_way()
         finally:
             if self._streams.get(connected.key) is connected:
                 del self._streams[connected.key]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mirrormaker.errors import BadMessage
 
-VERSION = 2
+VERSION = 3
 HANDSHAKE_BYTES = 256  # the longest message of a stranger
 
 _MAGIC = b"MMcc"

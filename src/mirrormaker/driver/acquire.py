@@ -30,19 +30,20 @@ from mirrormaker.events.partition_events import (
     Waiting,
     ZooKeeperUnread,
 )
+from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model import partition_life as life
 from mirrormaker.model.ledger import check_fits, unpack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import give_way, in_turns
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 Entries = dict[TopicPartition, Entry]
 Refused = dict[TopicPartition, Exception]
 
 _RETRY_AFTER = 5.0  # seconds until partitions that could not be acquired are tried again
-_IN_ONE_TURN = 200  # ledger entries that are read before the rest of the event loop has its turn
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Parts:
     topics: TargetTopics
     zookeeper: ZooKeeperLookup | None
     report: event.Report
+    offset_map: MapKeeper | None = None
 
 
 class Acquisition:
@@ -102,9 +104,11 @@ class Acquisition:
             await ask_until_answered(self._sync_topics, parts.report)
         entries, refused = await self._read_ledger()
         await self._add_zookeeper_offsets(entries, refused)
+        await give_way()
         await self._grow_as_before(entries)
         keys = {key for key in self.pending if parts.routing.is_known(key[0])} - refused.keys()
-        refused |= self._without_leader(keys, entries)
+        await give_way()
+        refused |= await self._without_leader(keys, entries)
         continued: list[Position] = []
         started: list[Position] = []
         # Only partitions of the first start begin where the settings say. One that is refused does not hold up the others.
@@ -112,12 +116,15 @@ class Acquisition:
             group = {key for key in keys - refused.keys() if (key in self._from_first_start) is first_start}
             starts = await parts.start_positions.find(group, entries, first_start)
             refused |= starts.failed
-            continued += self._that_fit(starts.continued, refused)
-            started += self._that_fit(starts.started, refused)
+            continued += await self._that_fit(starts.continued, refused)
+            started += await self._that_fit(starts.started, refused)
         started = await ask_until_answered(lambda: self._commit_new(started, refused), parts.report)
         await self._note_overtaken(continued)
+        if parts.offset_map is not None:
+            await parts.offset_map.begin(continued)
         for clean, positions in ((False, continued), (True, started)):
-            for position in positions:
+            async for position in in_turns(positions):
+                # A rebalance between two turns may have given it to another process.
                 if position.key in self.pending:
                     waiting = life.Life(life.Waiting(clean))
                     parts.scheduler.add(OwnedPartition(position, waiting, committed=position))
@@ -171,7 +178,7 @@ class Acquisition:
         self.retry_refused()
         self.assigned.set()
 
-    def _without_leader(self, keys: set[TopicPartition], entries: Entries) -> Refused:
+    async def _without_leader(self, keys: set[TopicPartition], entries: Entries) -> Refused:
         """Return partitions whose leaders would have to be asked for offsets, and that have none."""
         source, target = self._parts.source, self._parts.target
         are_led = {
@@ -179,7 +186,7 @@ class Acquisition:
             for topic in {topic for topic, _ in keys}
         }
         refused: Refused = {}
-        for topic, partition in keys:
+        async for topic, partition in in_turns(keys):
             entry = entries.get((topic, partition))
             if isinstance(entry, Position) and entry.target_cluster == target.id:
                 continue  # the ledger says where it starts
@@ -188,10 +195,10 @@ class Acquisition:
                 refused[topic, partition] = ConnectionError(text)
         return refused
 
-    def _that_fit(self, positions: list[Position], refused: Refused) -> list[Position]:
+    async def _that_fit(self, positions: list[Position], refused: Refused) -> list[Position]:
         """Return the positions that a committed offset can carry."""
         fitting = []
-        for position in positions:
+        async for position in in_turns(positions):
             try:
                 check_fits(position)
                 fitting.append(position)
@@ -225,9 +232,7 @@ class Acquisition:
             text = f"{key[0]}-{key[1]} stops: its committed offset cannot be read: {reason}"
             refused[key] = Unanswered(text, key[0]) if failed[key].retriable else PartitionError(text)
         entries: Entries = {}
-        for number, (key, (offset, metadata)) in enumerate(committed.items(), 1):
-            if number % _IN_ONE_TURN == 0:
-                await asyncio.sleep(0)
+        async for key, (offset, metadata) in in_turns(committed.items()):
             if key not in self.pending:
                 continue
             try:
@@ -261,8 +266,10 @@ class Acquisition:
 
     async def _commit_new(self, started: list[Position], refused: Refused) -> list[Position]:
         """Commit new identities, except of partitions that others have got meanwhile; return the committed ones."""
+        # The coordinator refuses the commit if a rebalance comes before it.
+        generation = self._parts.membership.generation
         wanted = [position for position in started if position.key in self.pending]
-        reasons = await self._parts.committer.commit_new(wanted)
+        reasons = await self._parts.committer.commit_new(wanted, generation)
         for (topic, partition), reason in reasons.items():
             text = f"{topic}-{partition} stops: its new producer id cannot be committed: {reason}"
             refused[topic, partition] = PartitionError(text)

@@ -39,6 +39,7 @@ from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.records.columns import Records
 from mirrormaker.wire.records.murmur2 import by_key
+from mirrormaker.wire.transport.turns import in_turns
 
 _AT_ONCE = 4  # partitions that are looked at side by side, each with up to 20 MB of fetched batches
 _ATTEMPTS, _PAUSE = 3, 0.2  # the pause is in seconds
@@ -101,7 +102,7 @@ class Adoption:
         `positions` are where they start if the target holds none of their records.
         """
         # An unnumbered mirror cannot tell its own records from others, and promises "at least once".
-        full = [p for p in positions if p.identity.is_numbered and any(cut.offset for cut in p.cuts)]
+        full = [p async for p in in_turns(positions) if p.identity.is_numbered and any(cut.offset for cut in p.cuts)]
         logs, failed = await self._logs(full) if full else ({}, {})
         full = [p for p in full if p.key in logs and logs[p.key].are_full]
         found = await asyncio.gather(*(self._examine(position, logs[position.key]) for position in full))
@@ -114,7 +115,9 @@ class Adoption:
         if others and first_start:
             self._report(NewGroupOnFullTarget(self.settings.group_id, others))
         settled = [
-            replace(p, offset=adopted[p.key]) if p.key in adopted else p for p in positions if p.key not in failed
+            replace(p, offset=adopted[p.key]) if p.key in adopted else p
+            async for p in in_turns(positions)
+            if p.key not in failed
         ]
         return settled, failed
 
@@ -129,7 +132,7 @@ class Adoption:
         ends, no_end = await find_offsets(self.source, keys, LATEST, self.settings.read_committed)
         logs: dict[TopicPartition, _Logs] = {}
         failed: Refused = {}
-        for position in positions:
+        async for position in in_turns(positions):
             key, topic = position.key, position.topic
             errors = [no_start.get(key), no_end.get(key), *(missing.get((topic, c.partition)) for c in position.cuts)]
             error = next((error for error in errors if error is not None), None)

@@ -2,7 +2,8 @@
 
 The order is fixed. A new producer identity is committed before its first record is sent (`commit_new`, `commit_renumbered`); a
 position is committed only after the target has acknowledged everything before it (`commit_moved`). Anything else that has to be
-durable before a position is written in `_write`, before it calls `membership.commit`.
+durable before a position is written in `_write`, before it calls `membership.commit`: the offset map, which never ends before the
+ledger (`mapping/map_keeper`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterator
 
-from mirrormaker.driver.group_protocol import Row
+from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
 from mirrormaker.driver.scheduler import Scheduler
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, Unanswered, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import CommitRefused, ZooKeeperUnwritten
 from mirrormaker.kafka_errors import (
@@ -27,10 +28,13 @@ from mirrormaker.kafka_errors import (
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from mirrormaker.mapping.map_keeper import MapKeeper
+from mirrormaker.mapping.map_topic import TOPIC
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import give_way, in_turns
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 _COMMIT_ALL_EVERY = 3600.0  # seconds: brokers before 2.1 forget an offset a day after it was written
@@ -43,8 +47,16 @@ _ZOOKEEPER_EVERY = 10.0  # seconds between two writes to ZooKeeper
 class Committer:
     """Commits positions every interval, and at once where a partition has moved far. One commit runs at a time."""
 
-    def __init__(self, membership: Membership, scheduler: Scheduler, interval: float, report: event.Report) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        scheduler: Scheduler,
+        interval: float,
+        report: event.Report,
+        offset_map: MapKeeper | None = None,
+    ) -> None:
         self._membership, self._scheduler, self._interval, self._report = membership, scheduler, interval, report
+        self._map = offset_map
         self._now = asyncio.Event()
         # A commit that was decided earlier must not land after a later one: it could bring an old identity back.
         self._lock = asyncio.Lock()
@@ -75,7 +87,8 @@ class Committer:
                 for owned in candidates
                 if not owned.is_renumbering and self.may_commit(owned)
             }
-            async for written, refused in self._write([position for _, position, _ in moved.values()]):
+            positions = [position for _, position, _ in moved.values()]
+            async for written, refused in self._write(positions, self._membership.generation):
                 for key in written:
                     owned, position, size = moved[key]
                     owned.committed, owned.committed_bytes, owned.commit_error = position, size, ""
@@ -104,11 +117,15 @@ class Committer:
             return denied(self._membership.cluster.endpoint, "Read", "group", self._membership.group)
         return describe(error)
 
-    async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:
-        """Commit positions under new identities, before their first record is sent; return reasons for those refused."""
+    async def commit_new(self, positions: Collection[Position], generation: Generation) -> dict[TopicPartition, str]:
+        """Commit positions under new identities, before their first record is sent; return reasons for those refused.
+
+        The partitions are assigned to this process in `generation`; NotMember is raised if that has passed.
+        """
         found: dict[TopicPartition, str] = {}
         async with self._lock:
-            async for _, refused in self._write(positions):
+            await self._begin_map(positions)
+            async for _, refused in self._write(positions, generation):
                 found |= {key: self.reason(key[0], error) for key, error in refused.items()}
         return found
 
@@ -120,7 +137,9 @@ class Committer:
         async with self._lock:
             if not self.owns(owned):
                 return
-            errors = [error async for _, refused in self._write([position]) for error in refused.values()]
+            generation = self._membership.generation
+            await self._begin_map([position])
+            errors = [error async for _, refused in self._write([position], generation) for error in refused.values()]
             if errors:
                 reason = self.reason(position.topic, errors[0])
                 raise PartitionError(f"{owned.name} stops: its new producer id cannot be committed: {reason}")
@@ -128,6 +147,13 @@ class Committer:
                 owned.goal, owned.high_watermark = None, -1
             owned.position = owned.committed = position
             self._scheduler.moved.pop(position.key, None)
+
+    async def _begin_map(self, positions: Collection[Position]) -> None:
+        """Store new identities in the offset map before their first record: so every identity of a mirror is known there."""
+        if self._map is not None:
+            await self._map.begin(positions)
+            if await self._map.write([position.key for position in positions]):
+                raise Unanswered(f"the offset map cannot be written yet ({TOPIC} on the target)")
 
     def owns(self, owned: OwnedPartition) -> bool:
         """Return True if the present generation assigns the partition to this process."""
@@ -147,18 +173,23 @@ class Committer:
         return not owned.life.is_outdated and self._scheduler.owned.get(owned.position.key) is owned
 
     async def _write(
-        self, positions: Collection[Position]
+        self, positions: Collection[Position], generation: Generation
     ) -> AsyncIterator[tuple[list[TopicPartition], dict[TopicPartition, BrokerError]]]:
         """Commit positions in chunks; yield the partitions of each chunk that were committed, and those that were refused.
 
-        A coordinator appends a whole commit as one batch, which must not be larger than its `message.max.bytes`.
+        A coordinator appends a whole commit as one batch, which must not be larger than its `message.max.bytes`. It
+        refuses a commit of a generation that has passed: the partitions may belong to another process by then.
         """
+        if self._map is not None:
+            not_yet = await self._map.write([position.key for position in positions])
+            positions = [position for position in positions if position.key not in not_yet]
         waiting = list(_chunks(positions))
         while waiting:
             chunk = waiting.pop(0)
-            packed, refused = _packed(chunk)
+            packed, refused = await _packed(chunk)
+            await give_way()
             chunk = [position for position in chunk if position.key not in refused]
-            refused |= await self._membership.commit(packed) if packed else {}
+            refused |= await self._membership.commit(packed, generation) if packed else {}
             too_large = {key for key, error in refused.items() if error.code == INVALID_COMMIT_OFFSET_SIZE}
             if too_large and len(chunk) > 1:
                 again = [position for position in chunk if position.key in too_large]
@@ -169,11 +200,11 @@ class Committer:
             yield [position.key for position in chunk if position.key not in refused], refused
 
 
-def _packed(positions: Collection[Position]) -> tuple[dict[str, list[Row]], dict[TopicPartition, BrokerError]]:
+async def _packed(positions: Collection[Position]) -> tuple[dict[str, list[Row]], dict[TopicPartition, BrokerError]]:
     """Return positions as rows of a commit, by topic, and those that are too large for a ledger entry."""
     rows: dict[str, list[Row]] = defaultdict(list)
     refused: dict[TopicPartition, BrokerError] = {}
-    for position in positions:
+    async for position in in_turns(positions):
         try:
             row = (position.partition, position.offset, position.leader_epoch, pack(position))
             rows[position.topic].append(row)

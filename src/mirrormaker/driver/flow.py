@@ -20,13 +20,14 @@ from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer, ZooKeeperWriter
 from mirrormaker.driver.goals import Goals
+from mirrormaker.driver.group_step import group_sync_of
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.rebalance_listener import RebalanceListener
 from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
-from mirrormaker.driver.scheduler import Reactions, Scheduler
+from mirrormaker.driver.scheduler import Reactions, Scheduler, ignore_runs
 from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.driver.source_ends import SourceEnds
 from mirrormaker.driver.start_positions import StartPositions
@@ -38,6 +39,7 @@ from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, M
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
+from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model.partition_life import Gone, Lapsed
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
@@ -81,11 +83,15 @@ class Flow:
         self.source, self.target = Cluster(settings.endpoint), Cluster(wiring.target.endpoint)
         self.instance_id = instance_id
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
+        self.offset_map: MapKeeper | None = None
+        if wiring.target.keeps_offset_map:
+            self.offset_map = MapKeeper(self.target, self.source, f"group {settings.group_id}", self._report)
         reactions = Reactions(
             is_certain=lambda: self.membership.is_certain,
             allocate=lambda owned, need: self.renumbering.allocate(owned, need),
             commit_soon=lambda: self.committer.commit_soon(),
             streams_work=lambda work: self.membership.streams_work(work),
+            note_runs=self.offset_map.note if self.offset_map is not None else ignore_runs,
         )
         streams = self.options.num_streams
         self.scheduler = Scheduler(number, streams, wiring.control, self._report, reactions, wiring.spark_log)
@@ -108,15 +114,10 @@ class Flow:
         wiring, scheduler, report = self.wiring, self.scheduler, self._report
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
         self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys, report)
-        self.committer = Committer(self.membership, scheduler, options.commit_interval, report)
+        self.committer = Committer(self.membership, scheduler, options.commit_interval, report, self.offset_map)
         routing = Routing(
-            source,
-            target,
-            wiring.target.path,
-            wiring.target.partition_by,
-            options.message_handler,
-            settings.read_committed,
-        )
+            source, target, wiring.target.path, wiring.target.partition_by, options.message_handler, settings.read_committed,
+        )  # fmt: skip
         starts = StartPositions(source, target, settings, routing, options.accept_new_target, report)
         topics = TargetTopics(source, target, report, zookeeper.topic_settings if zookeeper else None)
         self.renumbering = Renumbering(
@@ -145,8 +146,9 @@ class Flow:
             self.ready.is_set,
         )
         parts = Parts(
-            source, target, self.membership, scheduler, self.committer, routing, starts, topics, zookeeper, report
-        )
+            source, target, self.membership, scheduler, self.committer, routing, starts, topics, zookeeper, report,
+            self.offset_map,
+        )  # fmt: skip
         self.acquisition = Acquisition(parts, self.ready.is_set, self.topic_sync.sync)
         self.goals = Goals(
             source,
@@ -158,6 +160,7 @@ class Flow:
         )
         self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
+        self.group_sync = group_sync_of(source, target, settings, options, self.offset_map, scheduler, report)
         self._listener = RebalanceListener(wiring.listener, report)
         self._zookeeper_writer: ZooKeeperWriter | None = None
         if zookeeper is not None and settings.tells_zookeeper:
@@ -223,6 +226,7 @@ class Flow:
             partition_by=target.partition_by,
             handler=options.message_handler,
             handler_object=options.handler_object,
+            keeps_offset_map=self.offset_map is not None and self.is_exact,
         )
 
     # -- running
@@ -233,6 +237,9 @@ class Flow:
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
             await self._unless_ended(self.acquisition.note_first_start())
+            if self.offset_map is not None and self.is_exact:
+                await self._unless_ended(self.offset_map.open())
+                self._spawn(self.offset_map.run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
             longest_pause = self.settings.metadata_max_age_ms / 1000
@@ -242,6 +249,8 @@ class Flow:
             self._spawn(self._source_ends.run())
             if self._zookeeper_writer is not None:
                 self._spawn(self._zookeeper_writer.run())
+            if self.group_sync is not None and self.is_exact:
+                self._spawn(self.group_sync.run())
             await self._unless_ended(self.ready.wait())
             self._spawn(self._jobs.run(self._stop.is_set))
             await self._unless_ended(self._stop.wait())
@@ -361,6 +370,8 @@ class Flow:
             await self.committer.commit_moved()
         for key in keys & self.scheduler.owned.keys():
             self.scheduler.remove(key)
+            if self.offset_map is not None:
+                self.offset_map.forget(key)
 
     # -- the end
 
@@ -374,6 +385,8 @@ class Flow:
         if not (self._failure.done() and isinstance(self._failure.exception(), FencedError)):
             with contextlib.suppress(*OUTAGE, MirrorError):
                 await asyncio.wait_for(self.committer.commit_moved(), 3)
+                if self.offset_map is not None:
+                    await asyncio.wait_for(self.offset_map.write_all(), 3)
             if self._zookeeper_writer is not None:
                 with contextlib.suppress(asyncio.TimeoutError, MirrorError):
                     await asyncio.wait_for(self._zookeeper_writer.write(), 3)

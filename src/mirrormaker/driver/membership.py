@@ -296,13 +296,14 @@ class Membership:
 
     # -- offsets
 
-    async def commit(self, rows: Mapping[str, Sequence[Row]]) -> dict[TopicPartition, BrokerError]:
-        """Commit rows per topic as a member of the present generation; return the partitions that the coordinator refused.
+    async def commit(
+        self, rows: Mapping[str, Sequence[Row]], generation: Generation
+    ) -> dict[TopicPartition, BrokerError]:
+        """Commit rows per topic as a member of that generation; return the partitions that the coordinator refused.
 
         An error about this member or its coordinator, such as a generation that has passed, is raised. The coordinator
         answers every partition with such an error.
         """
-        generation = self.generation
         request = commit_request(self.group, self.instance_id, generation.member_id, generation.number, rows)
         answer = await self._ask(request, newest=8)
         codes = {(t.name, p.partition_index): int(p.error_code) for t in answer.topics for p in t.partitions}

@@ -11,7 +11,7 @@ from mirrormaker.model.position import Identity, Position
 NO_IDENTITY = Identity(-1, -1)  # of a partition whose topic has no place on the target
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class OwnedPartition:
     """Where a partition stands, which stream has it, and how fast it is. `Scheduler.apply` alone changes its life."""
 

@@ -39,6 +39,7 @@ from mirrormaker.kafka_errors import Scope
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
+from mirrormaker.spark import masters
 from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
@@ -68,6 +69,7 @@ class MirrorDriver:
         self.filter = Filter.of(options.include, options.exclude)
         self._handler = load_handler(options.message_handler, options.handler_object)
         self._listener = load_listener(*options.rebalance_listener) if options.rebalance_listener else None
+        masters.check(options.spark_master)
         self.flows: list[Flow] = []
         self._control = ControlServer()
         self._directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))

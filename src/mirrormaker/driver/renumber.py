@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from mirrormaker.events.partition_events import LostRange, RangeLost, RecordGive
 from mirrormaker.model import partition_life as life
 from mirrormaker.model.ledger import check_fits
 from mirrormaker.worker.interrupts import RestartAt
+
+_RECALL_AFTER = 60.0  # seconds until a partition is recalled again that was not released cleanly
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Fail = Callable[[BaseException], None]
@@ -49,6 +52,8 @@ class Renumbering:
         self._abort_on_send_failure = abort_on_send_failure
         self.lost: list[LostRange] = []  # every range that was lost
         self._counts: dict[str, tuple[int, int]] = {}  # by topic, partitions on both sides at the last check
+        # When partitions were last recalled because of their topic's number of partitions.
+        self._recalled: weakref.WeakKeyDictionary[OwnedPartition, float] = weakref.WeakKeyDictionary()
 
     @property
     def _routing(self) -> Routing:
@@ -90,11 +95,24 @@ class Renumbering:
                 continue
             on_source, on_target = self._counts[topic]
             moves = by_key[topic] != position.by_key or (by_key[topic] and on_target != position.target_partitions)
-            if moves and not (owned.stop_reason or owned.is_renumbering):
+            if moves and not (owned.stop_reason or owned.is_renumbering) and self._may_recall(owned):
                 reason = f"{topic} has {on_source} partitions on the source and {on_target} on the target now"
                 need = NeedsIdentity(RestartAt.SAME_PLACE, reason)
                 self._scheduler.apply(owned, life.RenumberWanted(need, owned.is_even))
         self._scheduler.flush()
+
+    def _may_recall(self, owned: OwnedPartition) -> bool:
+        """Return False if the partition was recalled a while ago: its stream could not let go of it cleanly then.
+
+        A stream needs some seconds without being recalled until it is certain of what the target holds.
+        """
+        if not isinstance(owned.life.state, life.Running):
+            return True
+        now, last = time.monotonic(), self._recalled.get(owned)
+        if last is not None and now - last < _RECALL_AFTER:
+            return False
+        self._recalled[owned] = now
+        return True
 
     def _look_at_topics(self) -> dict[str, bool]:
         """Remember the numbers of partitions; return whether the records of each topic go by key."""

@@ -6,6 +6,7 @@ group, streams and timers, and carries out the effects.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import defaultdict
@@ -34,8 +35,10 @@ from mirrormaker.events.partition_events import (
 from mirrormaker.events.process_events import PartitionMoved, StreamBack, StreamGone, StreamMissing, StreamsCovered
 from mirrormaker.model import partition_life as life
 from mirrormaker.model.placement import moves, place
+from mirrormaker.model.position import Position
 from mirrormaker.status.counts import Counts
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import PARTITIONS_IN_ONE_TURN
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
@@ -43,6 +46,10 @@ _COVER_AFTER = 4.0  # seconds without a stream until the others take its partiti
 _TENANCIES = itertools.count(1)
 
 Need = NeedsIdentity | CannotDeliver
+
+
+def ignore_runs(position: Position, report: PartitionReport) -> None:
+    """Do nothing: there is no offset map."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,8 @@ class Reactions:
     allocate: Callable[[OwnedPartition, Need], None]
     commit_soon: Callable[[], None]
     streams_work: Callable[[bool], None]  # False once no stream has run for a while, True once one does again
+    # Takes in the runs that came with the present position.
+    note_runs: Callable[[Position, PartitionReport], None] = ignore_runs
 
 
 class Scheduler:
@@ -81,6 +90,8 @@ class Scheduler:
         # Orders that were decided and not sent yet, by stream.
         self._takes: dict[int, list[Take]] = defaultdict(list)
         self._releases: dict[int, list[TopicPartition]] = defaultdict(list)
+        # Set while more partitions are idle than are handed out in one turn of the event loop.
+        self._next_turn: asyncio.Handle | None = None
         # Partitions that have moved bytes since the loads were last measured, or have a load.
         self._busy: dict[TopicPartition, None] = {}
         self._new_waits: dict[str, list[OwnedPartition]] = defaultdict(list)
@@ -175,16 +186,23 @@ class Scheduler:
         self.hand_out()
 
     def hand_out(self) -> None:
-        """Give every idle partition to its stream, if the stream is connected."""
+        """Give every idle partition to its stream, if the stream is connected; many of them in several turns of the loop."""
         # A stream that stops must not get its partitions back. While the membership is uncertain, other processes may own them.
         if self._is_stopping or not self.may_answer:
             return
         now = time.monotonic()
-        connected = self._connected_streams()
-        for owned in [self.owned[key] for key in self._idle]:
-            if owned.stream in connected and owned.life.may_be_given(now):
-                self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
+        connected, idle = self._connected_streams(), [self.owned[key] for key in self._idle]
+        ready = [owned for owned in idle if owned.stream in connected and owned.life.may_be_given(now)]
+        for owned in ready[:PARTITIONS_IN_ONE_TURN]:
+            assert owned.stream is not None
+            self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
+        if len(ready) > PARTITIONS_IN_ONE_TURN and self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._hand_out_more)
         self.flush()
+
+    def _hand_out_more(self) -> None:
+        self._next_turn = None
+        self.hand_out()
 
     def balance(self, seconds: float) -> None:
         """Move a partition from the busiest connected stream to the idlest, if that makes the loads more even."""
@@ -297,6 +315,8 @@ class Scheduler:
     def _take_in(self, owned: OwnedPartition, part: PartitionReport) -> None:
         key, before = owned.position.key, owned.position
         new = owned.advance(part)
+        if owned.position is part.position:
+            self._reactions.note_runs(owned.position, part)
         self.counts.add(key, *new, part.counters, owned.stream)
         if new[1]:
             self._busy[key] = None

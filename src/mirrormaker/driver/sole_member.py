@@ -62,12 +62,14 @@ class SoleMember(Membership):
                 )
         self._confirmed_at = asked_at
 
-    async def commit(self, rows: Mapping[str, Sequence[Row]]) -> dict[TopicPartition, BrokerError]:
+    async def commit(
+        self, rows: Mapping[str, Sequence[Row]], generation: Generation
+    ) -> dict[TopicPartition, BrokerError]:
         """Commit, and remember what was written."""
         for topic, partitions in rows.items():
             for partition, offset, _, metadata in partitions:
                 self._written.setdefault((topic, partition), []).append((offset, metadata))
-        refused = await super().commit(rows)
+        refused = await super().commit(rows, generation)
         self._confirmed |= {
             (topic, row[0]) for topic, partitions in rows.items() for row in partitions
         } - refused.keys()

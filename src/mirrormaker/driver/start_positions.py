@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from mirrormaker.driver.adoption import Adoption
 from mirrormaker.driver.identities import allocate_identities
+from mirrormaker.driver.owned_partition import NO_IDENTITY
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.source_loss import (
     end_of_leader_epoch,
@@ -45,12 +46,11 @@ from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets, wait_for_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest
+from mirrormaker.wire.transport.turns import give_way, in_turns
 from mirrormaker.worker.interrupts import RestartAt
 from mirrormaker.worker.resume import read_back
 
 _RETRIES = 50  # times 0.2 s: a new cluster has no producer ids to give for its first seconds
-_IN_ONE_TURN = 200  # partitions that are looked at before the rest of the event loop has its turn
-
 
 # What the group has committed for a partition: a position, or only an offset if another program has written it.
 Entry = Position | int
@@ -92,9 +92,7 @@ class StartPositions:
         unknown = set(keys) - entries.keys()
         starts = Starts(failed=self._adoption.refused(unknown))
         fresh: dict[TopicPartition, int | None] = {}
-        for number, key in enumerate(set(keys) - starts.failed.keys(), 1):
-            if number % _IN_ONE_TURN == 0:
-                await asyncio.sleep(0)
+        async for key in in_turns(set(keys) - starts.failed.keys()):
             entry = entries.get(key)
             try:
                 start = await self._continue_from(entry) if isinstance(entry, Position) else entry
@@ -181,46 +179,65 @@ class StartPositions:
             [key for key, offset in offsets.items() if offset is None], first_start
         )
         starts |= {key: offset for key, offset in offsets.items() if offset is not None}
+        await give_way()
         for name in handler_topics if starts else ():
             await self._find_handler_topic(name)
-        by_key: dict[str, bool] = {}
+        blanks: dict[str, Position] = {}
         for topic in {topic for topic, _ in starts}:
             try:
-                by_key[topic] = self.routing.by_key(topic)
+                blanks[topic] = self._blank(topic)
             except PartitionError as error:
                 failed |= {key: error for key in starts if key[0] == topic}
-        places = {key: self.routing.places(*key, by_key[key[0]], handler_topics) for key in starts if key not in failed}
+        places = {
+            key: self.routing.places(*key, blanks[key[0]].by_key, handler_topics)
+            async for key in in_turns(starts)
+            if key not in failed
+        }
         # The high watermark, not the log end: records that are not replicated may vanish, and our first record would
         # then lie before the cut.
         ends, missing = await find_offsets(
             self.target, {(topic or key[0], p) for key, found in places.items() for topic, p in found}, LATEST
         )
-        for key, found in places.items():
+        async for key, found in in_turns(places.items()):
             errors = [missing[topic or key[0], p] for topic, p in found if (topic or key[0], p) in missing]
             if errors:
                 failed[key] = _unanswered(self.target, key, errors[0])
         wanted = [key for key in places if key not in failed]
         identities, refused = await allocate_identities(self.target, wanted)
         failed |= refused
-        await asyncio.sleep(0)
         positions = [
-            Position(
-                topic=key[0],
+            replace(
+                blanks[key[0]],
                 partition=key[1],
                 offset=starts[key],
-                leader_epoch=-1,
-                topic_id=topic_id(self.source, key[0]),
                 identity=identity,
-                target_cluster=self.target.id,
-                target_topic_id=topic_id(self.target, key[0]),
-                target_partitions=len(self.target.topics[key[0]].partitions),
                 cuts=tuple(Cut(p, 0, ends[topic or key[0], p], topic) for topic, p in places[key]),
-                fingerprint=self.routing.fingerprint(key[0], by_key[key[0]]),
-                by_key=by_key[key[0]],
             )
-            for key, identity in identities.items()
+            async for key, identity in in_turns(identities.items())
         ]
         return positions, failed
+
+    def _blank(self, topic: str) -> Position:
+        """Return a position with everything that the topic's partitions have in common.
+
+        It is made before their offsets are asked for. If the topic is created again meanwhile, the id in the ledger is the
+        old one, and the next look at the topic tells.
+        """
+        by_key = self.routing.by_key(topic)
+        return Position(
+            topic=topic,
+            partition=-1,
+            offset=-1,
+            leader_epoch=-1,
+            topic_id=topic_id(self.source, topic),
+            identity=NO_IDENTITY,
+            target_cluster=self.target.id,
+            target_topic_id=topic_id(self.target, topic),
+            target_partitions=len(self.target.topics[topic].partitions),
+            cuts=(),
+            fingerprint=self.routing.fingerprint(topic, by_key),
+            by_key=by_key,
+        )
 
     async def _offsets_by_settings(
         self, keys: list[TopicPartition], first_start: bool

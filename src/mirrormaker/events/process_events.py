@@ -213,3 +213,23 @@ class StrangeMember(
     group: str
     member: str
     reason: str
+
+
+# -- the offset map
+
+
+@dataclass(frozen=True)
+class OffsetMapUnwritten(
+    Event,
+    kind=Kind.WAITING,
+    words="the offset map cannot be kept, so offsets mirrored from now on cannot be translated: {reason}; records flow on,"
+    " and it is tried again",
+):
+    """The target does not take the rows of the offset map."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class OffsetMapWritten(Event, kind=Kind.RECOVERED, words="the offset map is kept again"):
+    """The target takes the rows of the offset map again."""

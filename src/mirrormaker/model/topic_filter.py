@@ -10,7 +10,9 @@ from mirrormaker.errors import SettingError
 from mirrormaker.wire.client.cluster_description import Topic
 
 # Brokers do not mark all of these as internal.
-_INTERNAL = re.compile(r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata")
+_INTERNAL = re.compile(
+    r"__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata|__mirrormaker_offsets"
+)
 
 Matcher = Callable[[str], bool]  # returns True if the pattern matches the whole name of a topic
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.group_settings import GroupSettings, group_settings
 from mirrormaker.settings.login import LoginFiles, from_environment
 from mirrormaker.settings.properties import Properties
 from mirrormaker.settings.property_file import PropertyFile
@@ -43,6 +44,7 @@ class SourceSettings:
     offsets_storage: str  # "kafka" or "zookeeper"; empty: not set
     dual_commit: bool
     notes: tuple[str, ...]
+    groups: GroupSettings = field(default_factory=GroupSettings)
 
     @property
     def tells_zookeeper(self) -> bool:
@@ -67,6 +69,7 @@ class TargetSettings:
     linger: float  # seconds
     codec: int | None  # None: each batch keeps its codec
     partition_by: str | None
+    keeps_offset_map: bool
     notes: tuple[str, ...]
 
 
@@ -112,6 +115,7 @@ def source_settings(properties: Properties, logins: LoginFiles | None = None) ->
         shallow=file.value("shallow.iterator.enable"),
         offsets_storage=file.text("offsets.storage"),
         dual_commit=file.value("dual.commit.enabled"),
+        groups=group_settings(file),
         notes=(
             *file.notes,
             *_brokers_and_zookeeper(file, "ZooKeeper is used only for an old group's offsets and old topics' settings"),
@@ -140,6 +144,7 @@ def target_settings(properties: Properties, logins: LoginFiles | None = None) ->
         linger=file.number("linger.ms") / 1000,
         codec=CODECS.index(codec) if codec in CODECS else None,
         partition_by=file.text("partition.by") or None,
+        keeps_offset_map=bool(file.value("offset.map")),
         notes=(*file.notes, *_brokers_and_zookeeper(file, "ZooKeeper is not used"), *security_notes(file)),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from mirrormaker.settings.group_keys import GROUPS
 from mirrormaker.settings.security_keys import JAVA_CLASS, SASL, TLS, ignored
 from mirrormaker.settings.value_types import (
     ANY_NUMBER,
@@ -216,6 +217,7 @@ CONSUMER = (
         "dual.commit.enabled", FLAG, "true also writes the offsets to ZooKeeper, every 10 s.", "false",
         is_obsolete=True,
     ),
+    *GROUPS,
     ignored(
         "enable.auto.commit", FLAG, _COMMITTED_WHEN_ACKNOWLEDGED,
         "auto.commit.enable", "autocommit.enable", "auto.commit.enabled",
@@ -314,6 +316,12 @@ PRODUCER = (
         "partition.by", choice({**words("key", "same"), "": ""}),
         "key: a record goes to the partition that Java's producer would choose for its key. same: a record keeps its"
         " partition number. Without it: same if both sides have the same number of partitions, otherwise key.",
+    ),
+    Key(
+        "offset.map", FLAG,
+        "Keep an offset map in the topic __mirrormaker_offsets of the target: it translates offsets of the source to offsets"
+        " of the target and back.",
+        "true",
     ),
     BATCH_MESSAGES,
     ignored(

@@ -90,6 +90,16 @@ OPTIONS = (
         "ARGS", default_text="none; the constructor is called without arguments", group=_MIRRORING,
     ),
     Option(
+        ("--groups",),
+        "Consumer groups of the source whose offsets are kept in step on the target: regular expressions, separated by"
+        " commas.",
+        "REGEX", default_text="groups in the consumer file, else none", group=_MIRRORING,
+    ),
+    Option(
+        ("--groups.exclude",), "Groups to leave alone, even if --groups matches them.",
+        "REGEX", default_text="console-consumer-.*,connect-.*,__.*", group=_MIRRORING,
+    ),
+    Option(
         ("--accept.new.target",),
         "Start even if the group's committed offsets were written for another target cluster. By default this is an"
         " error.",
@@ -191,6 +201,8 @@ class RunOptions:
     # A handler that is an object of the calling program; `message_handler` then only names it.
     handler_object: Callable[[Any], Any] | None = None
     rebalance_listener: tuple[str, str | None] | None = None  # the listener and its arguments
+    groups: str | None = None
+    groups_exclude: str | None = None
     streams_given: bool = False  # --num.streams is on the command line
     log_format: str = "text"
     status: StatusSettings | None = None
@@ -239,6 +251,8 @@ def check(args: argparse.Namespace) -> RunOptions:
         undelivered_file=args.undelivered_file,
         message_handler=_with_arguments(args, "--message.handler", "--message.handler.args"),
         rebalance_listener=_with_arguments(args, "--consumer.rebalance.listener", "--rebalance.listener.args"),
+        groups=args.groups,
+        groups_exclude=args.groups_exclude,
         streams_given=is_given(args, "num_streams"),
         log_format=args.log_format,
         status=status_settings(args.status_address, args.status_token, args.metrics_max_partitions),

@@ -28,8 +28,10 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.batch import SEQUENCES, Batch
 from mirrormaker.wire.records.columns import Records
+from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.interrupts import LookAgain, Renumber, RestartAt, SplitBatch
+from mirrormaker.worker.run_notes import RunNotes, SkippedPlaces
 
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
@@ -47,12 +49,18 @@ _TOLD_BY_THE_LOG = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_N
 class Entry:
     """A batch to be sent, and the unit that it belongs to."""
 
-    __slots__ = ("batch", "count", "first", "frame", "last", "old", "size", "unit")
+    __slots__ = ("batch", "count", "first", "frame", "last", "offsets", "old", "size", "unit")
 
-    def __init__(self, batch: Batch, first: int, last: int, unit: Unit, frame: Frame, old: bool) -> None:
-        """`first` and `last` are source offsets; `old`: a broker may forget which producer wrote these records."""
+    def __init__(
+        self, batch: Batch, first: int, last: int, unit: Unit, frame: Frame, old: bool, offsets: Ints | None = None
+    ) -> None:
+        """`first` and `last` are source offsets; `offsets` are all of them, needed if there are gaps between them.
+
+        `old`: a broker may forget which producer wrote these records.
+        """
         self.batch, self.unit, self.frame, self.old = batch, unit, frame, old
         self.first, self.last = first, last
+        self.offsets = offsets if last - first + 1 != batch.count else None
         self.count, self.size = batch.count, len(batch.data)
         frame.keep(self.count)
 
@@ -92,7 +100,8 @@ class Outlet:
 
     __slots__ = (
         "channel", "contradicted_at", "contradiction", "cursor", "last_skipped", "last_timestamp", "partition", "place",
-        "ready", "sender", "sent", "sequence_refusals", "skip", "suspect", "topic", "unconfirmed",
+        "ready", "run_notes", "sender", "sent", "sequence_refusals", "skip", "skipped_places", "suspect", "topic",
+        "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, cursor: Cursor, identity: Identity, cut: Cut) -> None:
@@ -108,6 +117,10 @@ class Outlet:
         # How many of the next records the target holds already, and the last one of them if it is known.
         self.skip = 0
         self.last_skipped: RecordDigest | None = None
+        # For the offset map: the runs of acknowledged records, and the places of those that are to be skipped.
+        keeps_notes = cursor.stream.work.keeps_offset_map and identity.is_numbered
+        self.run_notes = RunNotes(is_spread=cursor.fans_out) if keeps_notes else None
+        self.skipped_places: SkippedPlaces | None = None
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.
         self.sequence_refusals = 0
@@ -156,6 +169,9 @@ class Outlet:
         """Begin again at the cut, with nothing known of what the target holds after it."""
         self.channel = Channel(identity, cut)
         self.skip, self.last_skipped = 0, None
+        if self.run_notes is not None:
+            self.run_notes.restart(cut.offset)
+            self.skipped_places = SkippedPlaces(cut)
 
     @property
     def is_certain(self) -> bool:
@@ -200,9 +216,27 @@ class Outlet:
         if not channel.must_read_log:
             self.last_timestamp = min(time.time() * 1000, entry.batch.max_timestamp)
             self.unconfirmed, self.sequence_refusals = None, 0
+            self._note(entry, base_offset)
             cursor.delivered(entry, channel.cut)
         if not self.sent:
             cursor.drained.set()
+
+    def _note(self, entry: Entry, base_offset: int) -> None:
+        """Note for the offset map which records lie at an acknowledged offset."""
+        notes = self.run_notes
+        if notes is None or base_offset < 0:
+            return
+        sequence = self.channel.sequence - entry.count
+        if entry.offsets is None:
+            notes.note(entry.first, base_offset, entry.count, sequence)
+        else:
+            notes.note_offsets(entry.offsets, base_offset, sequence)
+
+    def note_skipped(self, sources: Ints) -> None:
+        """Note the places of records that the target holds already, as far as its log has told them."""
+        if self.run_notes is not None and self.skipped_places is not None:
+            for run in self.skipped_places.take(sources):
+                self.run_notes.note(*run)
 
     def refused(self, error: Exception) -> None:
         """Interrupt the cursor, because the broker answered the oldest batch in flight with an error."""

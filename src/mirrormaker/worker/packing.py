@@ -16,12 +16,11 @@ _SLACK = 1024
 
 
 class Packed(NamedTuple):
-    """A new batch, the index of its share, and the source offsets of its first and last record."""
+    """A new batch, the index of its share, and the source offsets of its records."""
 
     share: int
     batch: Batch
-    first: int
-    last: int
+    offsets: Ints
 
 
 def shares(targets: Ints, count: int) -> list[Ints]:
@@ -51,7 +50,7 @@ def pack_shares(records: Records, parts: list[Ints], limits: list[int], codec: i
         at += len(part)
     packed = pack(records, bounds, codec, None if is_all else order)
     return [
-        Packed(share, Batch(data), int(offsets[start]), int(offsets[stop - 1]))
+        Packed(share, Batch(data), offsets[start:stop])
         for share, data, start, stop in zip(owner, packed, bounds[:-1], bounds[1:], strict=True)
     ]
 

@@ -142,7 +142,8 @@ class Repack:
         total = sum(len(packed.batch.data) for _, packed, _ in ready)
         frame = Frame(self._buffer, total)
         for outlet, packed, old in ready:
-            entry = Entry(packed.batch, packed.first, packed.last, unit, frame, old)
+            first, last = packed.offsets[[0, -1]].tolist()
+            entry = Entry(packed.batch, first, last, unit, frame, old, packed.offsets)
             outlet.ready.append(entry)
         frame.drop(0)
         unit.pending = len(ready)
@@ -199,6 +200,7 @@ class Repack:
         expected = outlet.last_skipped
         if not outlet.skip and expected is not None and expected != RecordDigest.of(records, int(skipped[-1])):
             raise Renumber(RestartAt.SAME_PLACE, NOT_THE_SAME)
+        outlet.note_skipped(records.offsets[skipped])
         unit.cuts[outlet.place] = outlet.channel.cut._replace(ahead=outlet.skip)
         return part
 

@@ -101,6 +101,9 @@ def _partition_report(cursor: Cursor, position: Position, *, clean: bool = False
         cursor.high_watermark,
         clean,
         cursor.counters.collect(),
+        tuple(
+            (o.place, o.run_notes.collect()) for o in cursor.outlets if o.run_notes is not None and o.run_notes.has_news
+        ),
     )
 
 

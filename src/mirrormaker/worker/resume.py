@@ -13,6 +13,7 @@ from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.records.batch import Batch, Batches
 from mirrormaker.wire.records.columns import unpack_in_pieces
 from mirrormaker.worker.outlet import Outlet, RecordDigest, UnconfirmedBatch
+from mirrormaker.worker.run_notes import SkippedPlaces
 from mirrormaker.worker.target_log import TargetLog
 
 _MAX_UNPACKED, _PIECE = 1 << 30, 4 << 20  # bytes of the last batch found once it is unpacked, and of it at a time
@@ -36,6 +37,8 @@ def restart_outlets(
                 outlet.channel.resume([])
             else:
                 unknown.append(outlet)
+        else:
+            outlet.skipped_places = None  # the map knows the records that are ahead
         outlet.skip, outlet.last_skipped = cut.ahead, None
     return unknown
 
@@ -101,6 +104,7 @@ async def _read_after_cut(target: Cluster, outlet: Outlet) -> tuple[int, RecordD
         outlet.repeatable_batch(),
         is_compacted=outlet.is_compacted,
         is_same_topic=outlet.is_same_topic,
+        places=outlet.skipped_places,
     )
     if outlet.contradiction is not None and not present:
         raise outlet.contradiction
@@ -134,10 +138,11 @@ async def read_back(
     *,
     is_compacted: bool = False,
     is_same_topic: bool = False,
+    places: SkippedPlaces | None = None,
 ) -> tuple[int, RecordDigest | None]:
     """Read the target's log from the channel's cut to its end; return how many records of ours it holds, and the last.
 
-    `is_same_topic`: the topic's id proves that it was not created again since the cut.
+    `is_same_topic`: the topic's id proves that it was not created again since the cut. `places` gets the places of the records.
     """
     log = TargetLog(target, topic, channel.partition)
     log.leader()
@@ -147,6 +152,8 @@ async def read_back(
         channel.offset = await _explain_shorter_log(log, topic, channel, start, end, is_same_topic)
     log_start_passed = start > channel.offset
     logged, last = await _own_batches(log, channel.identity, max(start, channel.offset), end)
+    if places is not None:
+        places.found(logged)
     if log_start_passed and not logged:
         remembered = await log.last_sequence(channel.identity)
         if remembered is not None:

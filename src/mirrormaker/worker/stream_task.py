@@ -36,5 +36,6 @@ class StreamTask:
     codec: int | None  # compression.type; None keeps the codec of the source
     partition_by: str | None  # "key" or "same"; None keeps the partition where both sides have as many
     handler: tuple[str, str | None] | None  # --message.handler and its arguments
+    keeps_offset_map: bool = False
     # A handler that is an object of the program which started the mirror; it travels with the task.
     handler_object: Callable[[Any], Any] | None = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from mirrormaker.errors import BadFrame, BrokerError, UnsupportedRequest, raise_for
+from mirrormaker.errors import BrokerError, UnsupportedRequest, raise_for
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS
 from mirrormaker.model.position import Identity
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.cluster_description import Partition
+from mirrormaker.wire.client.log_fetch import fetch_log
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, EARLIEST, LATEST, look_up_offset
-from mirrormaker.wire.protocol import fetch, produce
+from mirrormaker.wire.protocol import produce
 from mirrormaker.wire.protocol.messages import DescribeProducersRequest
 from mirrormaker.wire.records.batch import Batch, Batches, split
 from mirrormaker.worker.outlet import UnconfirmedBatch
@@ -68,26 +69,9 @@ class TargetLog:
 
     async def fetch(self, offset: int) -> list[Batch]:
         """Return some batches from the offset on; the first one may begin before it."""
-        leader, topic_id = self.leader(), self._target.topics[self._topic].id
-        connection = await self._target.connection(leader.leader, "scan")
-        version = fetch.version_for(connection, [topic_id])
-        wanted = fetch.PartitionToFetch(self._partition, offset, leader.leader_epoch, max_bytes=_SCAN_BYTES)
-        body = fetch.encode_request(
-            version,
-            [(self._topic, topic_id, [wanted])],
-            max_wait_ms=100,
-            min_bytes=1,
-            max_bytes=_SCAN_BYTES,
-            read_committed=False,
-        )
-        answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
-        (data,) = await connection.answered_within(self._target.endpoint.request_timeout, "Fetch", answer)
-        error, parts = fetch.decode_response(version, data)
-        raise_for(error)
-        if not parts:
-            raise BadFrame(f"the broker did not answer for {self}")
-        raise_for(parts[0].error, self._topic)
-        return [batch for run in split(parts[0].records) if isinstance(run, Batches) for batch in run]
+        self.leader()
+        part = await fetch_log(self._target, (self._topic, self._partition), offset, _SCAN_BYTES, detail=self._topic)
+        return [batch for run in split(part.records) if isinstance(run, Batches) for batch in run]
 
     async def last_sequence(self, identity: Identity) -> int | None:
         """Return the last sequence number that the leader remembers of a producer; None if it does not know it.

@@ -97,10 +97,10 @@ def test_what_a_stranger_says_is_a_bad_message(message: bytes) -> None:
 
 def test_another_version_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = DriverHandshake(SECRET).challenge()
-    monkeypatch.setattr(control_session, "VERSION", 3)
-    with pytest.raises(BadMessage, match=r"the driver speaks version 2 .* this process speaks version 3"):
+    monkeypatch.setattr(control_session, "VERSION", 4)
+    with pytest.raises(BadMessage, match=r"the driver speaks version 3 .* this process speaks version 4"):
         StreamHandshake(SECRET, ATTEMPT).hello(ours)
-    with pytest.raises(BadMessage, match="does not speak version 3"):
+    with pytest.raises(BadMessage, match="does not speak version 4"):
         StreamHandshake(SECRET, ATTEMPT).hello(b'{"version":1,"nonce":"00"}\n')
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import Acquisition, Parts
+from mirrormaker.driver.group_protocol import Generation
 from mirrormaker.driver.owned_partition import NO_IDENTITY
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
@@ -39,6 +40,7 @@ class Ledger:
     def __init__(self) -> None:
         self.group = "mirror"
         self.topics: set[str] = set()
+        self.generation = Generation()
         self.rows: dict[TopicPartition, tuple[int, str]] = {}
         self.refusal: Exception | None = None
 
@@ -47,7 +49,7 @@ class Ledger:
             raise self.refusal
         return dict(self.rows), {}
 
-    async def commit_new(self, positions: Collection[Position]) -> dict[TopicPartition, str]:
+    async def commit_new(self, positions: Collection[Position], _: Generation) -> dict[TopicPartition, str]:
         self.rows |= {position.key: (position.offset, pack(position)) for position in positions}
         return {}
 

@@ -31,16 +31,18 @@ class ScriptedMembership:
     def __init__(self, refuse: Callable[[Rows], dict[TopicPartition, BrokerError]]) -> None:
         self.refuse = refuse
         self.commits: list[Rows] = []
+        self.generations: list[Generation] = []
         self.generation = Generation()
         self.cluster = Cluster(Endpoint((("there", 9092),)))
         self.under_way = 0
 
-    async def commit(self, rows: Rows) -> dict[TopicPartition, BrokerError]:
+    async def commit(self, rows: Rows, generation: Generation) -> dict[TopicPartition, BrokerError]:
         self.under_way += 1
         assert self.under_way == 1, "one commit at a time"
         await asyncio.sleep(0)
         self.under_way -= 1
         self.commits.append({topic: list(of) for topic, of in rows.items()})
+        self.generations.append(generation)
         return self.refuse(rows)
 
 
@@ -86,6 +88,20 @@ def test_five_thousand_positions_are_committed_in_chunks_that_a_broker_takes() -
     assert not office.scheduler.moved
     office.commit()
     assert sum(map(office.rows_in, office.membership.commits)) == 5000, "nothing has moved since"
+
+
+def test_every_chunk_of_a_commit_carries_the_generation_under_which_it_was_decided() -> None:
+    """After a rebalance the partitions may belong to another process, and the coordinator refuses the other chunks."""
+
+    def rebalance(rows: Rows) -> dict[TopicPartition, BrokerError]:
+        office.membership.generation = Generation(number=office.membership.generation.number + 1)
+        return {}
+
+    office = Office([position(f"topic-{n % 50}", n // 50) for n in range(5000)], rebalance)
+    decided_under = office.membership.generation
+    office.commit()
+    assert len(office.membership.generations) > 2
+    assert {id(generation) for generation in office.membership.generations} == {id(decided_under)}
 
 
 def test_wide_positions_are_committed_in_chunks_too() -> None:

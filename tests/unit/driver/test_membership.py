@@ -276,7 +276,7 @@ def test_a_commit_that_is_refused_altogether_concerns_its_partitions_only(code: 
     membership, _ = play((joined(5), synced(0, 1)))
     rows = [SimpleNamespace(partition_index=number, error_code=code) for number in (0, 1)]
     membership.answers = [SimpleNamespace(topics=[SimpleNamespace(name="orders", partitions=rows)])]
-    commit = membership.commit({"orders": [(0, 1, 0, ""), (1, 1, 0, "")]})
+    commit = membership.commit({"orders": [(0, 1, 0, ""), (1, 1, 0, "")]}, membership.generation)
     if is_raised:
         with pytest.raises(WireError):
             asyncio.run(commit)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mirrormaker.control.control_messages import NeedsIdentity
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
-from mirrormaker.model.partition_life import Life, Waiting
+from mirrormaker.model.partition_life import Given, Life, Released, Releasing, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.cluster_description import Partition, Topic
@@ -81,3 +83,28 @@ def test_topics_are_looked_at_once_however_many_partitions_they_have() -> None:
     CountedRouting.asked = 0
     office.renumbering.check_partition_counts()
     assert CountedRouting.asked <= 2 * _TOPICS
+
+
+def test_a_partition_that_is_not_released_cleanly_has_a_minute_until_it_is_recalled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next stream is certain of what the target holds after some seconds; a recall before that would be in vain."""
+    clock = [1000.0]
+    monkeypatch.setattr("mirrormaker.driver.renumber.time.monotonic", lambda: clock[0])
+    office = Office()
+    key = ("topic-3", 0)
+    owned = office.scheduler.owned[key]
+    office.renumbering.check_partition_counts()
+    grow(office.target, "topic-3", _PARTITIONS + 1)
+    office.renumbering.check_partition_counts()
+    recalls = []
+    for tenancy in range(1, 31):
+        if not owned.is_running:
+            office.scheduler.apply(owned, Given(0, tenancy))
+            taken = tenancy
+        office.renumbering.check_partition_counts()
+        if isinstance(owned.life.state, Releasing):
+            recalls.append(clock[0])
+            office.scheduler.apply(owned, Released(taken, clean=False, is_even=False))
+        clock[0] += 5
+    assert recalls == [1000.0, 1060.0, 1120.0]

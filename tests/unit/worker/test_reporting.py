@@ -17,6 +17,7 @@ from mirrormaker.control.control_session import DriverHandshake, StreamAttempt, 
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.model.progress import Progress, Unit
 from mirrormaker.worker.counters import Counters
+from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.reporting import Reporting
 
 # All that the driver should know of a partition.
@@ -49,6 +50,7 @@ class MovingCursor:
         self.records = self.bytes = 0
         self.high_watermark, self.state, self.note = -1, "waiting", ""
         self.is_clean, self.done = True, Done()
+        self.outlets: tuple[Outlet, ...] = ()
         # Everything that was ever counted, apart from what counters forget.
         self.counted: Counter[str] = Counter()
 

@@ -12,9 +12,18 @@ _MAX_WAIT_MS = 100  # short, because all requested records are in the log alread
 
 
 async def fetch_log(
-    cluster: Cluster, key: TopicPartition, offset: int, max_bytes: int, *, read_committed: bool = False
+    cluster: Cluster,
+    key: TopicPartition,
+    offset: int,
+    max_bytes: int,
+    *,
+    read_committed: bool = False,
+    detail: str | None = None,
 ) -> fetch.FetchedPartition:
-    """Return what a partition's leader has from an offset on; a batch that is larger than `max_bytes` comes whole."""
+    """Return what a partition's leader has from an offset on; a batch that is larger than `max_bytes` comes whole.
+
+    An error of the partition carries `detail`: by default its name and the offset.
+    """
     topic, partition = key
     leader = cluster.leader(topic, partition)
     if leader is None:
@@ -37,5 +46,5 @@ async def fetch_log(
     raise_for(error)
     if not parts:
         raise BadFrame(f"the broker did not answer for {topic}-{partition}")
-    raise_for(parts[0].error, f"{topic}-{partition} at offset {offset}")
+    raise_for(parts[0].error, detail or f"{topic}-{partition} at offset {offset}")
     return parts[0]

@@ -14,13 +14,15 @@ from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
+from mirrormaker.wire.transport.turns import in_turns
 
 # Timestamps with a special meaning; any other one asks for the first record at or after that time.
 LATEST, EARLIEST = -1, -2
 # As the replica id of a request: the broker answers with the log end offset instead of the high watermark.
 DEBUGGING_REPLICA = -2
 _ATTEMPTS, _PAUSE = 50, 0.2  # the pause is in seconds
-_CHUNK = 500  # partitions in one request: the event loop must not stand still for long
+_CHUNK = 200  # partitions in one request: the event loop must not stand still for long
+_LOOKUPS_IN_ONE_TURN = 1000  # partitions whose leaders or answers are looked at before others have their turn
 
 
 async def list_offsets(
@@ -37,7 +39,7 @@ async def list_offsets(
     """
     found: dict[TopicPartition, int | Exception] = {}
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-    for key in partitions:
+    async for key in in_turns(partitions, _LOOKUPS_IN_ONE_TURN):
         leader = cluster.leader(*key)
         if leader is None:
             found[key] = BrokerError(LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
@@ -160,7 +162,7 @@ async def find_offsets(
             answers = await list_offsets(cluster, wanted, when, read_committed=read_committed) if wanted else {}
         except OUTAGE as error:
             answers = dict.fromkeys(wanted, error)
-        for key, answer in answers.items():
+        async for key, answer in in_turns(answers.items(), _LOOKUPS_IN_ONE_TURN):
             if isinstance(answer, Exception):
                 wanted[key] = answer
             else:

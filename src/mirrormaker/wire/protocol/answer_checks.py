@@ -66,8 +66,13 @@ def _check_name(topic: str) -> None:
     _require(0 < len(topic) <= _LONGEST_NAME and topic.isprintable(), "a topic has a name that no topic can have")
 
 
-def _coordinator(_request: Any, answer: Any) -> None:
-    if answer.error_code == 0:
+def _coordinator(request: Any, answer: Any) -> None:
+    if request.coordinator_keys:
+        _check_same(request.coordinator_keys, (row.key for row in answer.coordinators))
+        for row in answer.coordinators:
+            if row.error_code == 0:
+                _check_address(row)
+    elif answer.error_code == 0:
         _check_address(answer)
 
 

@@ -31,7 +31,7 @@ def test_lookups_of_the_same_moment_share_requests() -> None:
         return await asyncio.gather(*ends, *starts)
 
     assert asyncio.run(play()) == [partition for _, partition in KEYS] + [0] * len(KEYS)
-    assert cluster.offset_requests == 2
+    assert cluster.offset_requests == 2 * -(-len(KEYS) // 200)
 
 
 def test_a_later_lookup_is_a_request_of_its_own() -> None:
