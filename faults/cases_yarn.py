@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.support.comparing import assert_same
 from tests.support.numbered_records import write
-from tests.support.reading import end_offsets
+from tests.support.topics import EndOffsets
 from tests.support.waiting import wait_until
 from tests.support.yarn_streams import executors_with_streams
 
@@ -122,12 +123,17 @@ def cluster_mode(directory: Path, result: Result) -> None:
             _cluster_mode(submitter, source, target, yarn, result)
         except AssertionError as error:
             result.problems.append(str(error)[:2000])
+            # The output of the driver and of the executors: YARN's directory is removed at the end.
+            shutil.copytree(yarn.directory / "containers", directory / "containers")
 
 
 def _cluster_mode(submitter: _Submitter, source: Cluster, target: Cluster, yarn: YarnCluster, result: Result) -> None:
+    ends = EndOffsets(target, _TOPIC, _PARTITIONS)
+
     def flow(start: int, what: str) -> None:
         write(source, _TOPIC, 400, _PARTITIONS, start=start)
-        took = wait_until(what, lambda: _ends(source) == _ends(target), _BACK)
+        took = wait_until(what, lambda: ends.records() == start + 400 or _has_ended(yarn), _BACK)
+        assert ends.records() == start + 400, f"{what}: {yarn.applications()[-1]}"
         result.rounds += 1
         result.notes.append(f"{what}: {took:.1f} s")
 
@@ -162,6 +168,10 @@ def _cluster_mode(submitter: _Submitter, source: Cluster, target: Cluster, yarn:
     wait_until("nothing is left on the node", lambda: not yarn.processes(), 20)
     left = [path.name for path in Path(submitter.temporary).iterdir() if path.name.startswith("mirrormaker-")]
     assert not left, f"left behind: {left}"
+
+
+def _has_ended(yarn: YarnCluster) -> bool:
+    return yarn.applications()[-1].final_status != "UNDEFINED"
 
 
 class _Submitter:
@@ -199,13 +209,6 @@ class _Submitter:
         """Make the target unreachable."""
         text = self._producer.read_text().splitlines()[1:]
         self._producer.write_text("\n".join([f"bootstrap.servers=127.0.0.1:{free_port()}", *text]) + "\n")
-
-
-def _ends(cluster: Cluster) -> list[int]:
-    try:
-        return end_offsets(cluster, _TOPIC, _PARTITIONS)
-    except Exception:  # the topic does not exist yet
-        return []
 
 
 def _get(port: int, page: str) -> int:

@@ -65,11 +65,12 @@ def add_to(context: Any) -> None:
 def code(directory: Path) -> Path:
     """Pack this package into an archive in `directory`; its name has a checksum of the contents."""
     home = Path(mirrormaker.__file__).parent
-    files = {Path("mirrormaker", file.relative_to(home)): file for file in sorted(home.rglob("*.py*"))}
+    # Python writes its compiled files under a name that ends with a number, and renames them.
+    whole = (file for file in sorted(home.rglob("*")) if file.is_file() and not file.suffix[1:].isdigit())
+    files = {Path("mirrormaker", file.relative_to(home)): file for file in whole}
     contents = hashlib.sha256()
     for name, file in files.items():
-        if file.is_file():
-            contents.update(f"{name} {file.stat().st_size} ".encode() + file.read_bytes())
+        contents.update(f"{name} {file.stat().st_size} ".encode() + file.read_bytes())
     path = directory / f"{CODE}-{contents.hexdigest()[:12]}.tar.gz"
     return path if path.exists() else _pack(path, files)
 
