@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -121,7 +120,7 @@ class Engine:
     def is_alive(self) -> bool:
         """Return True while the JVM runs."""
         if self.is_submitted:
-            return _answers(self._gateway.gateway_parameters)
+            return jvm.answers(self._gateway)
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -222,15 +221,6 @@ class Engine:
         """Return our settings, overridden by those of spark-submit, overridden by those of our own command line."""
         conf = SparkConf(loadDefaults=False, _jvm=java).setAppName("mirrormaker")
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
-
-
-def _answers(gateway: Any) -> bool:
-    """Return True if the JVM behind a gateway listens: it is on this machine, so the answer comes at once."""
-    try:
-        with socket.create_connection((gateway.address, gateway.port), timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 class ExistingSession:
