@@ -19,6 +19,9 @@ from mirrormaker.driver.source_loss import end_of_leader_epoch, has_a_record_for
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.embedded.kafka_cluster import NEWEST
 from mirrormaker.errors import DriverGone, UnsupportedRequest
+from mirrormaker.groups.sync import GroupSync, SyncSettings
+from mirrormaker.mapping.map_topic import MapTopic, open_map
+from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.offsets.checker import Checker
@@ -31,14 +34,17 @@ from mirrormaker.verification.survey import Survey
 from mirrormaker.wire.client.acls import missing
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.cluster_description import Partition, Topic
+from mirrormaker.wire.client.group_offsets import alter_share_offsets, fetch_share_offsets
 from mirrormaker.wire.client.log_offsets import LATEST, wait_for_offsets
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
+from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.protocol.group_messages import CommitRow
 from mirrormaker.wire.protocol.messages import ListGroupsRequest
 from mirrormaker.worker.stream import Stream
 
 OLD = "0.10.2.2"  # record format 1, and versions of requests from before 0.11
 ORDERS, PARTITIONS, GROWN = "orders", 2, "grown"
-MIRROR, CONSUMERS = "mirror", "consumers"  # groups
+MIRROR, CONSUMERS, SHARERS = "mirror", "consumers", "sharers"  # groups
 USER, PASSWORD = "alice", "s3same-0pen-you"
 _OPTIONS = [
     "--consumer.config",
@@ -119,6 +125,38 @@ class _StreamBeside:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._running.wait()
+
+
+async def groups(source: Endpoint, target: Endpoint) -> None:
+    """Keep groups in step on the target, by the offset map that the mirror has stored there."""
+    ours, theirs = Cluster(source), Cluster(target)
+    try:
+        await ours.refresh()
+        await theirs.refresh()
+        stored = await open_map(theirs, ours.id)
+        settings = SyncSettings(is_chosen=lambda name: name == CONSUMERS)
+        sync = GroupSync(ours, theirs, settings, _StoredMaps(stored), lambda: stored.partitions, lambda _: None)
+        await sync.round()
+        await sync.round()
+        nodes = {SHARERS: min(theirs.brokers)}
+        await fetch_share_offsets(theirs, nodes)
+        await alter_share_offsets(theirs, {SHARERS: [CommitRow(ORDERS, 0, 1)]}, nodes)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+class _StoredMaps:
+    """The maps as they are stored, in place of those of a running mirror."""
+
+    def __init__(self, stored: MapTopic) -> None:
+        self._stored = stored
+
+    def partition(self, key: TopicPartition) -> PartitionMap:
+        return self._stored.read(key)
+
+    async def refresh(self) -> None:
+        await self._stored.refresh()
 
 
 # -- the other requests of the driver
@@ -248,7 +286,7 @@ def _login(mechanism: str) -> Security:
     return Security("SASL_PLAINTEXT", sasl=Sasl(mechanism, Password(USER, PASSWORD)))
 
 
-_EVERYWHERE = (mirror, mirror_again, adopt, offsets, survey, read_log, topics)
+_EVERYWHERE = (mirror, mirror_again, groups, adopt, offsets, survey, read_log, topics)
 _ALL = (
     *map(Conversation, (*_EVERYWHERE, new_protocol_offsets)),
     *(Conversation(login, security=_login(mechanism)) for mechanism in ("PLAIN", "SCRAM-SHA-256")),
