@@ -16,13 +16,13 @@ from tests.support.comparing import assert_same
 from tests.support.numbered_records import write
 from tests.support.reading import end_offsets
 from tests.support.waiting import wait_until
+from tests.support.yarn_streams import executors_with_streams
 
 from faults.case import Result, SeparateCase
 from faults.several_topics import SeveralTopics
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.certificates import Authority
 from mirrormaker.embedded.ports import free_port
-from mirrormaker.embedded.process_tree import parents
 from mirrormaker.embedded.yarn_cluster import YarnCluster
 
 _QUIET = {"auto.create.topics.enable": "false"}
@@ -72,7 +72,7 @@ def lost_executors(directory: Path, result: Result) -> None:
             wait_until("both executors run", lambda: len(yarn.executors()) >= 2, _BACK)
             time.sleep(_REGISTERED)
             began, printed = time.monotonic(), len(several.mirror.text)
-            os.kill(_executor_with_streams(yarn), signal.SIGKILL)
+            os.kill(executors_with_streams(yarn)[0], signal.SIGKILL)
             several.wait_for_line("is gone", printed)
             several.wait_until_flowing(several.calm, _BACK)
             pause = max(several.watch.longest_pause(topic, began) for topic in several.calm)
@@ -81,13 +81,6 @@ def lost_executors(directory: Path, result: Result) -> None:
         found = yarn.applications()
         if len(found) != 1 or found[0].attempt != 1:
             result.problems.append(f"the application did not survive: {found}")
-
-
-def _executor_with_streams(yarn: YarnCluster) -> int:
-    """Return an executor that runs a stream: only such a one has started the daemon of Python workers."""
-    parent_of = parents()
-    daemons = [pid for pid, line in yarn.processes().items() if "mirrormaker.worker.daemon" in line]
-    return next(pid for pid in yarn.executors() if any(parent_of.get(daemon) == pid for daemon in daemons))
 
 
 def lost_application_masters(directory: Path, result: Result) -> None:

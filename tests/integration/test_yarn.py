@@ -18,6 +18,9 @@ from tests.support.listening import listening_addresses
 from tests.support.mirror_process import MirrorProcess, wait_until_gone
 from tests.support.numbered_records import write
 from tests.support.waiting import wait_until
+from tests.support.yarn_streams import executors_with_streams
+
+pytestmark = pytest.mark.alone  # it measures how soon streams are back
 
 PARTITIONS = 4
 BACK_WITHIN = 5.0  # seconds after an executor was killed, with spare slots
@@ -73,10 +76,7 @@ def test_a_mirror_outlives_its_executors_and_its_application(
 
 def _kill_an_executor(yarn: YarnCluster, mirror: MirrorProcess) -> None:
     """Kill an executor that runs a stream: the stream must be back soon, in the spare slot of the other one."""
-    daemons = [pid for pid, line in yarn.processes().items() if "mirrormaker.worker.daemon" in line]
-    assert daemons, "no executor runs a stream"
-    executor = yarn.executors()[0]
-    os.kill(executor, signal.SIGKILL)
+    os.kill(executors_with_streams(yarn)[0], signal.SIGKILL)
     began = time.monotonic()
     mirror.wait_for("is gone", 10)
     mirror.wait_for("is back", BACK_WITHIN)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import SparkError
+from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.events import event
 from mirrormaker.events.process_events import JvmDied, PackingLibraries, SessionStopped
 from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
@@ -36,7 +36,7 @@ class SparkSupervisor:
         return self._matcher
 
     async def session(self) -> SparkSession:
-        """Return the running session; start one if there is none, or if its JVM has died."""
+        """Return the running session; start one if there is none, or if its JVM has died; raise SparkGone if that cannot be."""
         await self._ensure_jvm()
         if self._session is not None and self._session.done() and await run_in_thread(self._engine.is_stopped):
             # Someone has stopped the SparkContext, or a cluster manager has ended the application.
@@ -48,6 +48,8 @@ class SparkSupervisor:
             self._session = run_in_thread(self._engine.start_session)
         try:
             return await asyncio.shield(self._session)
+        except SparkGone:
+            raise
         except Exception as error:
             self._session = None
             raise SparkError(f"Spark did not start: {first_line(error)} (its log: {self._log})") from error
@@ -58,7 +60,7 @@ class SparkSupervisor:
 
     async def _ensure_jvm(self) -> None:
         if self._jvm is None or (self._jvm.done() and not self._engine.is_alive):
-            if self._jvm is not None:
+            if self._jvm is not None and self._engine.restarts:
                 self._report(JvmDied())
             self._session, self._matcher = None, None
             self._jvm = run_in_thread(self._engine.start_jvm)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mirrormaker.driver.scheduler import Scheduler
+from mirrormaker.errors import SparkGone
 from mirrormaker.events import event
 from mirrormaker.events.process_events import JobEnded
 from mirrormaker.model.position import Position
@@ -45,7 +46,7 @@ class StreamJobs:
                 spark = await self._spark()
             except Exception as error:
                 # A first start that fails needs somebody's help. A later one may have been killed in its turn.
-                if not self._scheduler.has_seen_streams:
+                if isinstance(error, SparkGone) or not self._scheduler.has_seen_streams:
                     raise
                 self._report(JobEnded(first_line(error)))
                 await asyncio.sleep(_PAUSE)

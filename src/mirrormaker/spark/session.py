@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import SparkError
+from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import class_archive, jvm, masters, shipping
 
 _LOG4J = """
@@ -92,6 +93,7 @@ class Engine:
         self.master, self.is_local = self._master.url, self._master.is_local
         self.process: subprocess.Popen[bytes] | None = None
         self.session: SparkSession | None = None
+        self._has_started = False  # a session, at least once
         self.log = log
         self._directory = directory
         log4j = directory / "log4j2.properties"
@@ -118,7 +120,14 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """Return True while the JVM runs."""
-        return self.is_submitted or (self.process is not None and self.process.poll() is None)
+        if self.is_submitted:
+            return _answers(self._gateway.gateway_parameters)
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def restarts(self) -> bool:
+        """Return True if another JVM can replace one that has died; spark-submit's is its own, and we are its child."""
+        return not self.is_submitted
 
     @property
     def packs_libraries(self) -> bool:
@@ -142,6 +151,8 @@ class Engine:
     def start_jvm(self) -> Any:
         """Start the JVM and return it; it can match regular expressions before there is a session."""
         if self.is_submitted:
+            if not self.is_alive:
+                raise SparkGone("the JVM that spark-submit has started has ended, and the mirror ends with it")
             return self._gateway.jvm
         self._forget_jvm()
         with self.log.open("ab") as log:
@@ -163,6 +174,9 @@ class Engine:
 
     def start_session(self) -> SparkSession:
         """Start the session in the JVM."""
+        if self._has_started and self.given.get("spark.submit.deployMode") == "cluster":
+            raise SparkGone("the SparkContext has ended, and a driver in a cluster has only one; the mirror ends")
+        self._has_started = True
         conf = self._conf(self._gateway.jvm)
         if self._ships:
             conf.setAll(list(shipping.settings(self._directory, self._master.archives, self.given).items()))
@@ -210,6 +224,15 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
+def _answers(gateway: Any) -> bool:
+    """Return True if the JVM behind a gateway listens: it is on this machine, so the answer comes at once."""
+    try:
+        with socket.create_connection((gateway.address, gateway.port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
 class ExistingSession:
     """A Spark session that someone else has started: jobs run on it, but it is neither configured nor stopped.
 
@@ -224,6 +247,8 @@ class ExistingSession:
     - `spark.python.daemon.module`: without ours, a stream takes seconds longer to start.
     - `PYSPARK_PYTHON`: in a local session, the Python workers must find this package and its libraries by themselves.
     """
+
+    restarts = False  # only the owner can
 
     def __init__(self, session: SparkSession, extra: Iterable[tuple[str, str]] = ()) -> None:
         """`extra` are settings for our jobs; those that a running session cannot change are left out."""
@@ -250,7 +275,7 @@ class ExistingSession:
     def start_jvm(self) -> Any:
         """Return the session's JVM."""
         if not self.is_alive:
-            raise SparkError("the Spark session was stopped; start another one, and mirror with that")
+            raise SparkGone("the Spark session was stopped; start another one, and mirror with that")
         return self._context._jvm
 
     def is_stopped(self) -> bool:

@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mirrormaker.driver import spark_supervisor
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
+from mirrormaker.errors import SparkGone
 from mirrormaker.events.event import Event
 from mirrormaker.events.process_events import JvmDied, SessionStopped
 from mirrormaker.model.topic_filter import Filter
@@ -16,13 +19,15 @@ from mirrormaker.model.topic_filter import Filter
 class FakeEngine:
     """Counts what is started."""
 
-    packs_libraries = False
+    packs_libraries, restarts = False, True
 
     def __init__(self) -> None:
         self.is_alive, self.stopped = True, False
         self.jvms = self.sessions = 0
 
     def start_jvm(self) -> str:
+        if self.jvms and not self.restarts:
+            raise SparkGone("it has ended")
         self.jvms += 1
         self.is_alive = True
         return f"JVM {self.jvms}"
@@ -54,3 +59,21 @@ def test_a_session_that_was_stopped_or_whose_jvm_has_died_is_replaced(monkeypatc
         assert (fake.jvms, [type(event) for event in events]) == (2, [SessionStopped, JvmDied])
 
     asyncio.run(play())
+
+
+def test_a_jvm_that_belongs_to_somebody_else_is_not_replaced(monkeypatch: Any) -> None:
+    monkeypatch.setattr(spark_supervisor, "java_matcher", lambda jvm, pattern: None)
+    fake = FakeEngine()
+    fake.restarts = False
+    engine: Any = fake
+    events: list[Event] = []
+
+    async def play() -> None:
+        supervisor = SparkSupervisor(engine, Path("spark.log"), Filter.of("a", None), events.append)
+        await supervisor.session()
+        fake.is_alive = False
+        with pytest.raises(SparkGone, match="it has ended"):
+            await supervisor.session()
+
+    asyncio.run(play())
+    assert events == []

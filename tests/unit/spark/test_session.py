@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from mirrormaker.errors import SparkError
+from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import shipping
 from mirrormaker.spark.session import ExistingSession
 
@@ -115,7 +115,7 @@ def test_a_session_that_was_stopped_or_has_died_is_not_used() -> None:
     owner.sparkContext._jsc.dead, owner.sparkContext._jsc.stopped = False, True
     assert not spark.is_alive
     owner.sparkContext._jsc = None
-    with pytest.raises(SparkError, match="was stopped"):
+    with pytest.raises(SparkGone, match="was stopped"):
         spark.start_session()
     spark.end()
 
