@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def begin(clusters: TlsClusters, directory: Path) -> list[str]:
     async def matcher() -> Callable[[str], bool]:
         return python_matcher(TOPIC)
 
-    async def never() -> None:
+    async def never() -> Any:
         await asyncio.Event().wait()
 
     async def run() -> None:

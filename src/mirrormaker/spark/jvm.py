@@ -39,7 +39,7 @@ MODULES = (
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 # No data goes through the driver's JVM, so it needs only a small heap, the quick compiler and one collector thread.
-FLAGS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+FLAGS = ("-Xmx512m", "-Xms48m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 
 
 def java() -> str:

@@ -33,13 +33,12 @@ class Spark:
 def run(spark: Spark, *, has_seen_streams: bool) -> list[Event]:
     events: list[Event] = []
     jobs: list[object] = []
-    scheduler = cast(Scheduler, SimpleNamespace(has_seen_streams=has_seen_streams))
+    scheduler = cast(Scheduler, SimpleNamespace(has_seen_streams=has_seen_streams, streams=1))
     streams = StreamJobs(spark.session, cast(Any, object), scheduler, events.append)
     with (
         mock.patch.object(stream_jobs, "_PAUSE", 0.0),
         mock.patch("mirrormaker.spark.job.run", jobs.append),
         mock.patch.object(stream_jobs, "replace", side_effect=lambda *_, **__: jobs.append(1)),
-        mock.patch.object(streams, "_shares", list),
     ):
         asyncio.run(streams.run(lambda: bool(jobs)))
     return events
