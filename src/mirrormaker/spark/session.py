@@ -175,7 +175,7 @@ class Engine:
         self._await_end_of_last()
         self.context = SparkContext(conf=conf, gateway=self._gateway)
         if not self.is_local:
-            _await_slots(self.context)
+            await_slots(self.context)
         return self.context
 
     def _await_end_of_last(self) -> None:
@@ -218,7 +218,7 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
-def _await_slots(context: Any) -> None:
+def await_slots(context: Any) -> None:
     """Wait until every executor that has registered offers its slots, or one of them would get all streams.
 
     Spark itself waits until they have registered, and gives them tasks a second later.
