@@ -229,13 +229,13 @@ def await_slots(context: Any) -> None:
         executors = backend.getExecutorIds()
         for number in range(executors.size()):
             executor = executors.apply(number)
-            # An executor that is gone again has no entry.
-            while (slots := backend.getExecutorAvailableCpus(executor)).isDefined() and slots.get().signum() == 0:
-                if time.monotonic() > deadline:
-                    return
+            # "Some(2)" for instance, or "None" for an executor that is gone again; Py4J cannot pass on a BigDecimal.
+            while (slots := backend.getExecutorAvailableCpus(executor).toString()) != "None":
+                if float(slots[5:-1]) > 0 or time.monotonic() > deadline:
+                    break
                 time.sleep(0.05)
-    except Py4JError:
-        return  # a cluster manager that knows no executors
+    except (Py4JError, ValueError):
+        return  # another version of Spark, or a cluster manager that knows no executors
 
 
 class ExistingSession:

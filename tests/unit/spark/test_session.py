@@ -171,8 +171,8 @@ class Backend:
 
     def getExecutorAvailableCpus(self, number: int) -> Any:
         self.asked[number] += 1
-        cores = 2 if self.asked[number] > number else 0
-        return SimpleNamespace(isDefined=lambda: True, get=lambda: SimpleNamespace(signum=lambda: int(cores > 0)))
+        cores = "2.000000000" if self.asked[number] > number else "0E-9"
+        return SimpleNamespace(toString=lambda: f"Some({cores})")
 
 
 def test_streams_start_when_every_executor_offers_its_slots() -> None:
