@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError(f"--on {args.on}: this must be one of {', '.join(_PLACES)}", option=True)
     from mirrormaker.embedded import Cluster
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings = {"auto.create.topics.enable": "false"}
     with console.status("starting two Kafka clusters ..."):
