@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe
@@ -29,8 +28,9 @@ from mirrormaker.events.group_events import (
     GroupSyncFailed,
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints, Heartbeats
-from mirrormaker.groups.group_survey import Survey, look
+from mirrormaker.groups.group_survey import Survey, known_offsets, look
 from mirrormaker.groups.planning import Entry, Map, Planner
+from mirrormaker.groups.sync_figures import figures_of
 from mirrormaker.kafka_errors import (
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
@@ -40,11 +40,12 @@ from mirrormaker.kafka_errors import (
     UNKNOWN_MEMBER_ID,
     error_code,
 )
-from mirrormaker.model.group_sync import ADVICE, Log, State
+from mirrormaker.model.group_sync import Log, State, advice
+from mirrormaker.status.snapshot import GroupFigures
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import alter_share_offsets, commit_offsets, find_coordinators
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommitRow
 
@@ -78,19 +79,6 @@ class SyncSettings:
     interval: float = 5.0
     commits: bool = True  # False: only checkpoints are written
     heartbeat_interval: float = 0.0  # 0: no heartbeats
-
-
-@dataclass(frozen=True)
-class GroupFigures:
-    """All groups of this process at one moment, in a few numbers."""
-
-    groups: int = 0
-    states: Mapping[State, int] = field(default_factory=dict)  # of groups in topics
-    again: int = 0
-    missing: int = 0
-    rounds: int = 0
-    round_seconds: float = 0.0
-    last_round: float = 0.0  # seconds since 1970
 
 
 class GroupSync:
@@ -139,6 +127,7 @@ class GroupSync:
                 reported = ""
             except (*OUTAGE, ClusterError) as error:
                 reason = self._reason(error)
+                self.figures = replace(self.figures, trouble=reason)
                 if reason != reported:
                     reported = reason
                     self._report(GroupSyncFailed(reason))
@@ -192,7 +181,11 @@ class GroupSync:
                 await asyncio.sleep(0)
         await self._write(survey, checkpoints, changed)
         self._tell()
-        self._count(began)
+        self.figures = replace(
+            await figures_of(self.planner.entries),
+            round_seconds=time.monotonic() - began,
+            last_round=time.time(),
+        )
 
     async def _ready_checkpoints(self) -> Checkpoints:
         if self._checkpoints is None:
@@ -240,10 +233,10 @@ class GroupSync:
         used = {key: known for key, known in maps.items() if key[0] in topics}
         places = {(place[0] or key[0], place[1]) for key, known in used.items() for place in known.places}
         if time.monotonic() - self._starts_at > _STARTS_EVERY or not places <= self._starts.keys():
-            self._starts = await _offsets(self._target, places, EARLIEST)
-            self._source_starts = await _offsets(self._source, used, EARLIEST)
+            self._starts = await known_offsets(self._target, places, EARLIEST)
+            self._source_starts = await known_offsets(self._source, used, EARLIEST)
             self._starts_at = time.monotonic()
-        ends = await _offsets(self._target, places, LATEST)
+        ends = await known_offsets(self._target, places, LATEST)
         return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
 
     # -- writing
@@ -333,8 +326,8 @@ class GroupSync:
         news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
         for group in news[:_MOST_EVENTS]:
             topic, state = worst[group]
-            advice = ADVICE[state].replace("GROUP", group).replace("TOPIC", topic)
-            self._report(GroupNotFollowed(group, topic, state.value, advice))
+            way_out = advice(state, group, topic, self._target.endpoint)
+            self._report(GroupNotFollowed(group, topic, state.value, way_out))
         if len(news) > _MOST_EVENTS:
             self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
         known = {group for group, _ in self.planner.entries}
@@ -342,26 +335,6 @@ class GroupSync:
             self._report(GroupFollowed(group))
         self._told = {group: state for group, (_, state) in worst.items()}
 
-    def _count(self, began: float) -> None:
-        entries = self.planner.entries
-        self.figures = GroupFigures(
-            groups=len({group for group, _ in entries}),
-            states=Counter(entry.state for entry in entries.values()),
-            again=sum(entry.again for entry in entries.values()),
-            missing=sum(entry.missing for entry in entries.values()),
-            rounds=self.figures.rounds + 1,
-            round_seconds=time.monotonic() - began,
-            last_round=time.time(),
-        )
-
 
 # States that end by themselves.
 _PASSING = frozenset({State.UNSTABLE, State.UNMAPPED, State.DELETED})
-
-
-async def _offsets(cluster: Cluster, keys: Collection[TopicPartition], when: int) -> dict[TopicPartition, int]:
-    """Return the offsets that leaders tell; partitions without an answer are left out."""
-    if not keys:
-        return {}
-    found = await list_offsets(cluster, keys, when)
-    return {key: offset for key, offset in found.items() if isinstance(offset, int)}
