@@ -49,7 +49,7 @@ def test_a_mirror_outlives_its_executors_and_its_application(
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=90)
         assert "on Spark at yarn" in mirror.text
-        assert len(yarn.executors()) == 2
+        assert len(yarn.executors()) == len(executors_with_streams(yarn)) == 2, "each has one stream"
         assert listening_addresses(yarn.processes()) == {"127.0.0.1"}
 
         _kill_an_executor(yarn, mirror)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +31,7 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
+_SLOTS_WITHIN = 10.0  # seconds for executors that have registered to take tasks; one is usual
 _ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
 _STOPS_WITHIN = 30.0  # seconds for a SparkContext whose application was ended; a cluster manager may be slow to answer
 
@@ -109,7 +109,7 @@ class Engine:
     def is_alive(self) -> bool:
         """Return True while the JVM runs."""
         if self.is_submitted:
-            return _answers(self._gateway.gateway_parameters)
+            return jvm.answers(self._gateway)
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -174,6 +174,8 @@ class Engine:
             conf.setAll(list(shipping.settings(self._directory, self._master.archives, self.given).items()))
         self._await_end_of_last()
         self.context = SparkContext(conf=conf, gateway=self._gateway)
+        if not self.is_local:
+            _await_slots(self.context)
         return self.context
 
     def _await_end_of_last(self) -> None:
@@ -216,13 +218,24 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
-def _answers(gateway: Any) -> bool:
-    """Return True if the JVM behind a gateway listens: it is on this machine, so the answer comes at once."""
+def _await_slots(context: Any) -> None:
+    """Wait until every executor that has registered offers its slots, or one of them would get all streams.
+
+    Spark itself waits until they have registered, and gives them tasks a second later.
+    """
+    backend = context._jsc.sc().schedulerBackend()
+    deadline = time.monotonic() + _SLOTS_WITHIN
     try:
-        with socket.create_connection((gateway.address, gateway.port), timeout=1):
-            return True
-    except OSError:
-        return False
+        executors = backend.getExecutorIds()
+        for number in range(executors.size()):
+            executor = executors.apply(number)
+            # An executor that is gone again has no entry.
+            while (slots := backend.getExecutorAvailableCpus(executor)).isDefined() and slots.get().signum() == 0:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.05)
+    except Py4JError:
+        return  # a cluster manager that knows no executors
 
 
 class ExistingSession:

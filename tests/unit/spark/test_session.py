@@ -133,7 +133,7 @@ def test_a_cluster_gets_our_code_once_and_keeps_its_own_arrow(cache: Path) -> No
     assert owner.sparkContext._python_includes == ["the-owners.zip", shipping.CODE, shipping.LIBRARIES]
     code, libraries = (Path(path.partition("#")[0]) for path in owner.sparkContext.archives)
     assert (code.parent, libraries.parent) == (cache, cache), "executors that start later must find them too"
-    assert "mirrormaker/worker/stream.py" in names_in(code)
+    assert {"mirrormaker/worker/stream.py", "mirrormaker/status/page.html"} <= set(names_in(code))
     packages = {name.partition("/")[0] for name in names_in(libraries)}
     assert {"kafka", "crc32c"} <= packages
     assert packages.isdisjoint({"pyarrow", "numpy"})
