@@ -71,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
+        if isinstance(error, MirrorError):
+            # It names the cluster.
+            raise
         raise ClusterError(f"the target cluster cannot be read: {describe(error)}") from error
 
 
