@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirrormaker.cli.command import Command, Example
+from mirrormaker.console.plain_table import plain_table
 from mirrormaker.errors import ClusterError, SettingError, describe
 from mirrormaker.mapping.translation import Translation, find_source, translate
 from mirrormaker.settings import options, properties
@@ -95,14 +96,11 @@ def _pairs(text: str) -> list[tuple[int, int]]:
 
 def _table(found: Sequence[Translation]) -> str:
     places = [(r.partition, r.offset, r.to_partition, r.to_offset, r.latest - r.to_offset) for r in found]
-    rows: list[tuple[str, ...]] = [_HEAD]
+    rows: list[tuple[str, ...]] = []
     for row, numbers in zip(found, places, strict=True):
         partition, offset, to_partition, to_offset, again = map(str, numbers)
         rows.append((row.topic, partition, offset, row.to_topic, to_partition, to_offset, again))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(plain_table(_HEAD, rows))
 
 
 COMMAND = Command(
