@@ -13,49 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
-from kafka.structs import OffsetAndMetadata
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.mapping.map_topic import open_map
 from mirrormaker.model.offset_map_format import Fence
+from tests.support.group_clients import committed, consume, send
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import read
-from tests.support.waiting import wait_until
 from tests.support.wire_clients import wire_client
 
 FOREIGN = 1_000_000  # records of the target's own begin here
 EXTRA = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=west\nsession.timeout.ms=6000\n"
 
 
-def send(cluster: Cluster, topic: str, first: int, count: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, linger_ms=5)
-    for number in range(first, first + count):
-        producer.send(topic, b"%d" % number, b"k%d" % number, partition=number % 2)
-    producer.flush()
-    producer.close()
-
-
-def consume(cluster: Cluster, topic: str, group: str, most: int) -> list[int]:
-    """Read as a member of a group, commit what was read, and leave; end early if nothing comes for 3 s."""
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        max_poll_records=50,
-        session_timeout_ms=9000,
-        consumer_timeout_ms=3000,
-    )
-    found: list[int] = []
-    for record in consumer:
-        found.append(int(record.value))
-        if len(found) == most:
-            break
-    consumer.commit({part: OffsetAndMetadata(consumer.position(part), "", -1) for part in consumer.assignment()})
-    consumer.close()
-    return [number for number in found if number < FOREIGN]
+def read_on(cluster: Cluster, topic: str, group: str, most: int) -> list[int]:
+    """Read as a member of the group; return the mirrored records."""
+    return [number for number in consume(cluster, topic, group, most) if number < FOREIGN]
 
 
 def mirrored(target: Cluster, topic: str) -> list[int]:
@@ -135,6 +108,11 @@ class Stage:
         """Wait until so many records are mirrored."""
         self.mirror.wait_until(lambda: len(mirrored(self.target, self.topic)) >= count)
 
+    def wait_for_group(self) -> None:
+        """Wait until the group is on the target where it is on the source."""
+        expected = 7 + len(self.story.read["on the source"])
+        self.mirror.wait_until(lambda: sum(committed(self.target, self.group, self.topic).values()) == expected)
+
 
 @pytest.fixture(scope="module")
 def story(target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
@@ -143,9 +121,10 @@ def story(target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         stage = Stage(source, target, tmp_path_factory.mktemp("failover"))
         topic, story, mirror = stage.topic, stage.story, stage.mirror
         send(source, topic, 0, 2000)
-        story.read["on the source"] = consume(source, topic, stage.group, 900)
+        story.read["on the source"] = read_on(source, topic, stage.group, 900)
         with mirror:
             stage.wait_for_mirror(2000)
+            stage.wait_for_group()
             stage.failover("dry", "--dry.run", "--json")
             stage.failover("planned", "--json")
             stage.ended("fenced")
@@ -158,27 +137,15 @@ def story(target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             mirror.start()
             stage.wait_for_mirror(2500)
             story.read["mirrored"] = mirrored(target, topic)
-            story.read["on the source"] += consume(source, topic, stage.group, 300)
-            on_target = 7 + len(story.read["on the source"])
-            wait_until("the group follows", lambda: sum(committed(target, topic, stage.group)) == on_target, 30)
+            story.read["on the source"] += read_on(source, topic, stage.group, 300)
+            stage.wait_for_group()
             for server in [*source.brokers, *source.support]:
                 server.kill()
             stage.failover("gone", "--source.is.gone", "--json")
             stage.ended("fenced without a source")
             stage.failover("shown", "--source.is.gone", "--dry.run")
-        story.read["on the target"] = consume(target, topic, stage.group, 10_000)
+        story.read["on the target"] = read_on(target, topic, stage.group, 10_000)
         yield story
-
-
-def committed(cluster: Cluster, topic: str, group: str) -> list[int]:
-    """Return the offsets of a group in both partitions."""
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=group, enable_auto_commit=False)
-    try:
-        from kafka import TopicPartition
-
-        return [consumer.committed(TopicPartition(topic, number)) or 0 for number in (0, 1)]
-    finally:
-        consumer.close()
 
 
 def test_a_dry_run_writes_nothing_and_shows_the_tables(story: Story) -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import getpass
 import json
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrormaker.cli.command import Command, Example
 from mirrormaker.errors import ClusterError, SettingError, describe
-from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
+from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
 from mirrormaker.settings.command_line import Option
@@ -92,9 +87,7 @@ def run(args: argparse.Namespace) -> int:
         if args.undo:
             print(asyncio.run(_undone(args, source, target)))
             return 0
-        topics = _filter(args, source)
-        with _matcher(topics.pattern) as matcher:
-            report = asyncio.run(_failed_over(args, source, target, topics, matcher))
+        report = asyncio.run(_failed_over(args, source, target, _filter(args, source)))
     except OSError as error:
         raise ClusterError(f"a cluster cannot be reached: {describe(error)}") from error
     print(json.dumps(report.to_json(), indent=2) if args.json else "\n".join(report.lines()))
@@ -125,27 +118,8 @@ def _filter(args: argparse.Namespace, source: SourceSettings) -> Filter:
     return Filter.of(include, exclude)
 
 
-@contextlib.contextmanager
-def _matcher(pattern: str) -> Iterator[Matcher]:
-    """Yield a matcher of topic names; a JVM runs meanwhile if only Java can tell what the pattern means."""
-    if is_plain(pattern):
-        yield python_matcher(pattern)
-        return
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
-    from mirrormaker.spark.java_regex import java_matcher
-    from mirrormaker.spark.session import Engine
-
-    directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
-    engine = Engine(None, (), 1, directory, directory / "spark.log")
-    try:
-        yield java_matcher(engine.start_jvm(), pattern)
-    finally:
-        engine.end()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 async def _failed_over(
-    args: argparse.Namespace, source: SourceSettings, target: TargetSettings, topics: Filter, matcher: Matcher
+    args: argparse.Namespace, source: SourceSettings, target: TargetSettings, topics: Filter
 ) -> FailoverReport:
     from mirrormaker.groups.failover import Failover, FailoverSettings, find_map, id_of
     from mirrormaker.wire.client.cluster import Cluster
@@ -154,7 +128,6 @@ async def _failed_over(
     settings = FailoverSettings(
         group_id=source.group_id,
         topics=topics,
-        matcher=matcher,
         sync=_sync_settings(args, source),
         by=_user(),
         read_committed=source.read_committed,
@@ -174,7 +147,7 @@ async def _failed_over(
                     f"--source.id {source_id}: the source in {source.path} has the id {found}", option=True
                 )
             source_id = found
-        topic = await find_map(there, source_id, settings.is_chosen)
+        topic = await find_map(there, source_id, topics.by_name())
         return await Failover(here, there, topic, settings, _show).run()
     finally:
         if here is not None:
@@ -205,10 +178,9 @@ def _sync_settings(args: argparse.Namespace, source: SourceSettings) -> SyncSett
     from mirrormaker.groups.choice import GroupChoice
     from mirrormaker.groups.sync import SyncSettings
 
-    chosen = args.groups or source.groups.chosen
-    if chosen is None:
+    choice = GroupChoice.from_settings(args.groups, args.groups_exclude, source.groups)
+    if choice is None:
         return None
-    choice = GroupChoice.of(chosen, args.groups_exclude or source.groups.exclude)
     return SyncSettings(
         is_chosen=lambda name: name != source.group_id and choice(name),
         alias=source.groups.alias,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirrormaker.cli.command import Command, Example
-from mirrormaker.console.plain_table import plain_table
+from mirrormaker.console.aligned import aligned
 from mirrormaker.errors import ClusterError, SettingError, describe
 from mirrormaker.mapping.translation import Translation, find_source, translate
 from mirrormaker.settings import options, properties
@@ -100,7 +100,7 @@ def _table(found: Sequence[Translation]) -> str:
     for row, numbers in zip(found, places, strict=True):
         partition, offset, to_partition, to_offset, again = map(str, numbers)
         rows.append((row.topic, partition, offset, row.to_topic, to_partition, to_offset, again))
-    return "\n".join(plain_table(_HEAD, rows))
+    return "\n".join(aligned(rows))
 
 
 COMMAND = Command(

@@ -33,7 +33,7 @@ from mirrormaker.mapping.fence_watch import describe_fence
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic, open_map, sources_of
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import Fence
-from mirrormaker.model.topic_filter import Filter, Matcher
+from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -53,7 +53,6 @@ class FailoverSettings:
 
     group_id: str  # of the mirror
     topics: Filter
-    matcher: Matcher
     sync: SyncSettings | None  # None: no groups are chosen
     by: str  # for the fence
     read_committed: bool = False
@@ -62,10 +61,6 @@ class FailoverSettings:
     accepts_missing: bool = False
     # Go on although the flow is closed already: an earlier failover was interrupted.
     is_repeated: bool = False
-
-    def is_chosen(self, topic: str) -> bool:
-        """Return True for a topic that is failed over. The map has no internal ones."""
-        return self.matcher(topic) is not self.topics.exclude
 
 
 class Failover:
@@ -77,6 +72,7 @@ class Failover:
         """`source` None: it is gone, and is never asked. `show` gets lines of progress."""
         self._source, self._target, self._topic, self._settings = source, target, topic, settings
         self._show = show
+        self._is_chosen = settings.topics.by_name()
         self._troubles: list[str] = []
 
     async def run(self) -> FailoverReport:
@@ -104,7 +100,7 @@ class Failover:
         """Read the source, if there is one, and the map."""
         await self._target.refresh()
         await self._topic.refresh()
-        keys = {key for key in self._topic.partitions if self._settings.is_chosen(key[0])}
+        keys = {key for key in self._topic.partitions if self._is_chosen(key[0])}
         side: SourceSide | None = None
         if self._source is not None:
             keys |= self._source_keys(self._source)
@@ -116,7 +112,7 @@ class Failover:
         return side, maps_of(self._topic, sorted(keys), side.ledger if side is not None else {})
 
     def _source_keys(self, source: Cluster) -> set[TopicPartition]:
-        chosen = self._settings.topics.chosen(source.topics.values(), self._settings.matcher)
+        chosen = self._settings.topics.chosen(source.topics.values(), python_matcher(self._settings.topics.pattern))
         return {(topic.name, number) for topic in chosen for number in topic.partitions}
 
     async def _read_source(self, source: Cluster, keys: Collection[TopicPartition]) -> SourceSide:
@@ -199,7 +195,7 @@ class Failover:
                     raise
                 raise ClusterError(denied(self._target.endpoint, "Write", "topic", TOPIC)) from error
             self._show(f"the flow is closed: {TOPIC} on {self._target.endpoint} has a fence")
-            others = sorted({topic for topic, _ in self._topic.partitions if not self._settings.is_chosen(topic)})
+            others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
             if others:
                 names = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
                 self._show(

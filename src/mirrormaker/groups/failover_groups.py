@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mirrormaker.errors import BadFrame, BrokerError, ClusterError
+from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.failover_report import GroupStart
 from mirrormaker.groups.flow_ends import read_logs
-from mirrormaker.groups.group_survey import Survey, look
+from mirrormaker.groups.group_survey import Survey, look, offsets_of
 from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Planner
 from mirrormaker.groups.sync import SyncSettings
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
-from mirrormaker.model.group_sync import ADVICE, Aim, Log, Part, Presence, State, aim, decide
+from mirrormaker.model.group_sync import Aim, Log, Part, Presence, State, advice, aim, decide
 from mirrormaker.model.offset_map import PartitionMap
-from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
-from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.group_offsets import ListedGroup, fetch_offsets, fetch_share_offsets, list_groups
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.group_offsets import ListedGroup, list_groups
 from mirrormaker.wire.client.log_offsets import EARLIEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
@@ -48,7 +47,8 @@ class LastSync:
     ) -> None:
         """`source` None: it is gone, and the checkpoints of the mirror tell where each group was."""
         self._source, self._target, self._settings, self._maps = source, target, settings, maps
-        self._checkpoints = Checkpoints(target, settings.alias)
+        self._rows: dict[tuple[str, str, int], Checkpoint] = {}  # the last one of each group and partition
+        self._checkpoints = Checkpoints(target, settings.alias, self._see)
         self._has_checkpoints = False
 
     async def run(self, *, is_dry: bool) -> list[GroupStart]:
@@ -59,7 +59,7 @@ class LastSync:
             else:
                 await self._checkpoints.start()
                 self._has_checkpoints = True
-            return _starts(await self._look()) if is_dry else _starts(await self._write())
+            return _starts(await (self._look() if is_dry else self._write()), self._target.endpoint)
         except BrokerError as error:
             if error.code != TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -99,13 +99,10 @@ class LastSync:
 
     async def _look_at_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> _Look:
         """Take the last offsets of groups on the source from the checkpoints, and translate them with the map as it is now."""
-        rows = await self._rows(logs)
+        rows = self._chosen_rows(logs)
         names = {group for group, _ in rows}
         there = {name: group for name, group in (await list_groups(self._target)).items() if name in names}
-        shared = {name: group.node for name, group in there.items() if group.is_share}
-        others = {name: group.node for name, group in there.items() if not group.is_share}
-        offsets = await fetch_offsets(self._target, others, stable=False)
-        offsets |= await fetch_share_offsets(self._target, shared) if shared else {}
+        offsets = await offsets_of(self._target, there, stable=False)
         # A group that the target does not have yet is taken for one of consumers: a checkpoint does not name its type.
         here = {name: there.get(name) or ListedGroup(name, -1) for name in names}
         survey = Survey(here, there, {}, offsets)
@@ -141,21 +138,15 @@ class LastSync:
         # Several source partitions lead here, so one offset of the source says nothing: what was written counts.
         return aim([Part(row.upstream, row.downstream, row.downstream, 0, row.upstream)], log)
 
-    async def _rows(self, logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, str], list[Checkpoint]]:
+    def _see(self, row: Checkpoint, _timestamp: int) -> None:
+        self._rows[row.group, row.topic, row.partition] = row
+
+    def _chosen_rows(self, logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, str], list[Checkpoint]]:
         """Return the last checkpoints of chosen groups in the topics of this failover."""
-        last: dict[tuple[str, str, int], Checkpoint] = {}
-        if self._has_checkpoints:
-            async for records, _ in keyed_topic.scan(self._target, self._checkpoints.topic, 0):
-                for record in records:
-                    try:
-                        row = Checkpoint.decode(record.key, record.value or b"")
-                    except BadFrame:
-                        continue
-                    last[row.group, row.topic, row.partition] = row
         found: dict[tuple[str, str], list[Checkpoint]] = {}
-        for key in sorted(last):
-            if self._settings.is_chosen(key[0]) and key[1:] in logs:
-                found.setdefault(key[:2], []).append(last[key])
+        for (group, topic, partition), row in sorted(self._rows.items()):
+            if self._settings.is_chosen(group) and (topic, partition) in logs:
+                found.setdefault((group, topic), []).append(row)
         return found
 
 
@@ -163,7 +154,7 @@ def _has_news(entry: Entry) -> bool:
     return any(decision.commit is not None for decision in entry.decisions.values())
 
 
-def _starts(found: _Look) -> list[GroupStart]:
+def _starts(found: _Look, target: Endpoint) -> list[GroupStart]:
     rows: list[GroupStart] = []
     for (group, topic), entry in sorted(found.entries.items()):
         if not entry.decisions:
@@ -173,6 +164,6 @@ def _starts(found: _Look) -> list[GroupStart]:
             for partition, decision in entry.decisions.items()
         }
         state = State.PENDING if _has_news(entry) and entry.state.is_ready else entry.state
-        advice = "" if state.is_ready else ADVICE.get(state, "").replace("GROUP", group).replace("TOPIC", topic)
-        rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, advice))
+        way_out = "" if state.is_ready else advice(state, group, topic, target)
+        rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out))
     return rows

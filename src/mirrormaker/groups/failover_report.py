@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mirrormaker.console.plain_table import plain_table
+from mirrormaker.console.aligned import aligned
 from mirrormaker.groups.flow_ends import PartitionEnd
 from mirrormaker.model.group_sync import State
 
@@ -72,14 +72,14 @@ class FailoverReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the tables, and a last line that says how it went."""
-        yield from plain_table(_TOPICS, [topic.cells(self.time) for topic in self._topics()])
+        yield from aligned([_TOPICS, *(topic.cells(self.time) for topic in self._topics())])
         troubles = [f"{row.topic}-{row.partition}: {row.trouble}" for row in self.partitions if row.trouble]
         yield from troubles[:10]
         if len(troubles) > 10:
             yield f"... and {len(troubles) - 10} more: --json shows them"
         yield ""
         if self.groups:
-            yield from plain_table(_GROUPS, [_group_cells(row) for row in self.groups])
+            yield from aligned([_GROUPS, *(_group_cells(row) for row in self.groups)])
             yield from (f"{row.group}: {row.topic}: {row.advice}" for row in self.groups if row.advice)
         elif self.chooses_groups:
             yield "no chosen group has offsets in these topics"

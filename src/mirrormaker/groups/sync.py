@@ -29,14 +29,14 @@ from mirrormaker.events.group_events import (
     GroupSyncFailed,
 )
 from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
-from mirrormaker.groups.group_survey import Survey, look
+from mirrormaker.groups.group_survey import Survey, known_offsets, look
 from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Map, Planner
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
-from mirrormaker.model.group_sync import ADVICE, Log, State
+from mirrormaker.model.group_sync import Log, State, advice
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
@@ -225,10 +225,10 @@ class GroupSync:
         used = {key: known for key, known in maps.items() if key[0] in topics}
         places = {(place[0] or key[0], place[1]) for key, known in used.items() for place in known.places}
         if time.monotonic() - self._starts_at > _STARTS_EVERY or not places <= self._starts.keys():
-            self._starts = await _offsets(self._target, places, EARLIEST)
-            self._source_starts = await _offsets(self._source, used, EARLIEST)
+            self._starts = await known_offsets(self._target, places, EARLIEST)
+            self._source_starts = await known_offsets(self._source, used, EARLIEST)
             self._starts_at = time.monotonic()
-        ends = await _offsets(self._target, places, LATEST)
+        ends = await known_offsets(self._target, places, LATEST)
         return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
 
     # -- telling
@@ -243,8 +243,8 @@ class GroupSync:
         news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
         for group in news[:_MOST_EVENTS]:
             topic, state = worst[group]
-            advice = ADVICE[state].replace("GROUP", group).replace("TOPIC", topic)
-            self._report(GroupNotFollowed(group, topic, state.value, advice))
+            way_out = advice(state, group, topic, self._target.endpoint)
+            self._report(GroupNotFollowed(group, topic, state.value, way_out))
         if len(news) > _MOST_EVENTS:
             self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
         known = {group for group, _ in self.planner.entries}
@@ -267,11 +267,3 @@ class GroupSync:
 
 # States that end by themselves.
 _PASSING = frozenset({State.UNSTABLE, State.UNMAPPED, State.DELETED})
-
-
-async def _offsets(cluster: Cluster, keys: Collection[TopicPartition], when: int) -> dict[TopicPartition, int]:
-    """Return the offsets that leaders tell; partitions without an answer are left out."""
-    if not keys:
-        return {}
-    found = await list_offsets(cluster, keys, when)
-    return {key: offset for key, offset in found.items() if isinstance(offset, int)}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import BrokerError, ClusterError
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.offset_map import Block, PartitionMap
 from mirrormaker.model.offset_map_format import (
     BlockKey,
@@ -20,6 +21,7 @@ from mirrormaker.model.offset_map_format import (
     unpack_key,
 )
 from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
 
@@ -77,18 +79,22 @@ class MapTopic:
 
 
 async def open_map(target: Cluster, source_id: str) -> MapTopic:
-    """Return the rows of a source cluster. Raise ClusterError if the target has no map."""
-    await target.refresh([TOPIC])
+    """Return the rows of a source cluster. Raise ClusterError if the target has no map, or does not let us read it."""
+    await _find(target)
     if TOPIC not in target.topics:
         raise ClusterError(f"{target.endpoint} has no offset map (topic {TOPIC}): no mirror has written one there")
     topic = MapTopic(target, source_id)
-    await topic.refresh()
+    try:
+        await topic.refresh()
+    except BrokerError as error:
+        _refuse(target, error.code)
+        raise
     return topic
 
 
 async def sources_of(target: Cluster) -> dict[str, set[str]]:
     """Return the ids of all source clusters in the map, each with its topics."""
-    await target.refresh([TOPIC])
+    await _find(target)
     found: dict[str, set[str]] = defaultdict(set)
     if TOPIC in target.topics:
         records, _ = await keyed_topic.read(target, TOPIC, 0)
@@ -97,3 +103,14 @@ async def sources_of(target: Cluster) -> dict[str, set[str]]:
             if isinstance(key, BlockKey) and record.value is not None:
                 found[key.cluster].add(key.topic)
     return found
+
+
+async def _find(target: Cluster) -> None:
+    await target.refresh([TOPIC])
+    _refuse(target, target.refused.get(TOPIC, 0))
+
+
+def _refuse(target: Cluster, code: int) -> None:
+    """Raise ClusterError with the command that grants the missing right, if that is the reason."""
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        raise ClusterError(denied(target.endpoint, ("Describe", "Read"), "topic", TOPIC))

@@ -54,6 +54,7 @@ class KeyedRecord(NamedTuple):
     offset: int
     key: bytes
     value: bytes | None
+    timestamp: int = -1  # milliseconds since 1970
 
 
 async def read(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
@@ -124,10 +125,10 @@ def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
             continue
         for piece in unpack_in_pieces(run.part(number, number + 1), _MAX_UNPACKED, _SLICE_BYTES):
             table = to_table(piece.records)
-            columns = (table.column(name).to_pylist() for name in ("offset", "key", "value"))
+            columns = (table.column(name).to_pylist() for name in ("offset", "key", "value", "timestamp"))
             found += [
-                KeyedRecord(offset, key, value)
-                for offset, key, value in zip(*columns, strict=True)
+                KeyedRecord(offset, key, value, timestamp)
+                for offset, key, value, timestamp in zip(*columns, strict=True)
                 if key is not None and offset >= start
             ]
     return found, run[len(run) - 1].last_offset + 1
