@@ -125,6 +125,7 @@ async def _failed_over(
     from mirrormaker.wire.client.cluster import Cluster
     from mirrormaker.zookeeper.lookup import endpoint_of
 
+    is_chosen = topics.by_name()  # a mistake in it is told before anybody is asked
     settings = FailoverSettings(
         group_id=source.group_id,
         topics=topics,
@@ -147,7 +148,7 @@ async def _failed_over(
                     f"--source.id {source_id}: the source in {source.path} has the id {found}", option=True
                 )
             source_id = found
-        topic = await find_map(there, source_id, topics.by_name())
+        topic = await find_map(there, source_id, is_chosen)
         return await Failover(here, there, topic, settings, _show).run()
     finally:
         if here is not None:
