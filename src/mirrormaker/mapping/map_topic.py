@@ -37,11 +37,12 @@ class MapTopic:
         self.target, self.source_id = target, source_id
         self.fence: Fence | None = None
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
-        self._end = 0
+        # The offset up to which the topic was read.
+        self.end = 0
 
     async def refresh(self) -> None:
         """Read the rows that were added since the last time."""
-        records, self._end = await keyed_topic.read(self.target, TOPIC, self._end)
+        records, self.end = await keyed_topic.read(self.target, TOPIC, self.end)
         for record in records:
             self._take(record.key, record.value)
 
