@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, describe
 from mirrormaker.events import event
 from mirrormaker.events.group_events import (
     CheckpointsNotCompacted,
@@ -110,7 +110,7 @@ class GroupSync:
             try:
                 await self.round()
                 reported = ""
-            except (*OUTAGE, ClusterError) as error:
+            except Exception as error:  # whatever it is, it is the trouble of groups alone: records flow on
                 reason = self._reason(error)
                 self.figures = replace(self.figures, trouble=reason)
                 if reason != reported:
@@ -136,7 +136,9 @@ class GroupSync:
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
             return denied(self._target.endpoint, ("Create", "Read", "Write"), "topic", self._checkpoints.topic)
-        return describe(error)
+        if isinstance(error, (*OUTAGE, MirrorError)):
+            return describe(error)
+        return f"unexpected {type(error).__name__}: {error}"
 
     # -- one round
 
