@@ -148,7 +148,7 @@ def _pair(partition: str, offset: str) -> tuple[int, int] | None:
 
 def _table(found: Sequence[Translation]) -> str:
     places = [(r.partition, r.offset, r.to_partition, r.to_offset, r.latest - r.to_offset) for r in found]
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = [_HEAD]
     for row, numbers in zip(found, places, strict=True):
         partition, offset, to_partition, to_offset, again = map(str, numbers)
         rows.append((row.topic, partition, offset, row.to_topic, to_partition, to_offset, again))
