@@ -7,12 +7,9 @@ container by that figure.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import threading
-import urllib.parse
-import urllib.request
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +24,6 @@ from bench.workloads import PARTITIONS, W1
 from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.process_tree import parents
 from mirrormaker.embedded.yarn_cluster import YarnCluster
-from mirrormaker.spark.masters import hadoop_settings
 
 _EVERY = 0.1  # seconds between samples
 _START = 180.0  # seconds until the first record
@@ -83,20 +79,6 @@ def _memory(pid: int) -> tuple[float, float]:
     return sizes.get("Pss", 0.0), sizes.get("Rss", 0.0)
 
 
-def _figures_of_yarn() -> dict[str, float]:
-    """Return all figures on the physical memory of containers that the NodeManager has, in MB."""
-    address = hadoop_settings(os.environ)["yarn.nodemanager.webapp.address"]
-    query = urllib.parse.urlencode({"qry": "Hadoop:service=NodeManager,name=ContainerResource_*"})
-    with urllib.request.urlopen(f"http://{address}/jmx?{query}", timeout=10) as answer:
-        beans = json.loads(answer.read())["beans"]
-    return {
-        f"{bean['name'].rpartition('_container_')[2]}, {key}": value
-        for bean in beans
-        for key, value in bean.items()
-        if key.startswith("PMem") and isinstance(value, int | float)
-    }
-
-
 def main() -> None:
     """Copy W1 on YARN, and print the peaks."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,15 +103,12 @@ def main() -> None:
             wait_until("records flow", lambda: ends.records() > 0, _START, lambda: mirror.text)
             took = wait_until("all is copied", lambda: ends.records() == work.records, _LIMIT, lambda: mirror.text)
             print(f"{work.records:,} records of W1 in {took:.1f} s, {args.streams} streams")
-            yarns = _figures_of_yarn()
             sampler.stop()
             # A submitted mirror ends when it has caught up. The lines of its driver are in the container.
             code = mirror.wait() if args.submit else mirror.stop()
             print(f"exit code {code}; streams lost: {'?' if args.submit else mirror.text.count('is gone')}")
         for name, (pss, rss, samples) in sorted(sampler.peaks.items()):
             print(f"{name}: peak PSS {pss:.0f} MB, peak RSS {rss:.0f} MB ({samples} samples)")
-        for name, figure in sorted(yarns.items()):
-            print(f"YARN's own figures: {name}: {figure:.0f}")
 
 
 if __name__ == "__main__":

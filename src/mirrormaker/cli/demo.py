@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError(f"--on {args.on}: this must be one of {', '.join(_PLACES)}", option=True)
     from mirrormaker.embedded import Cluster
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings = {"auto.create.topics.enable": "false"}
     with console.status("starting two Kafka clusters ..."):
@@ -137,16 +137,18 @@ def _start_mirror(
     names = ", ".join(TOPICS)
     options = ["--whitelist", names, "--num.streams", str(streams), "--status.address", "127.0.0.1:0"]
     options += spark.options if spark is not None else []
-    shown = f" --spark.master {spark.master}" if spark is not None else ""
+    shown = f" \\\n      --spark.master {spark.master}" if spark is not None else ""
+    variables = spark.environment if spark is not None else {}
+    found = f"HADOOP_CONF_DIR={variables['HADOOP_CONF_DIR']} " if "HADOOP_CONF_DIR" in variables else ""
     print(
-        f"\n$ mirrormaker run --consumer.config source.properties --producer.config target.properties \\\n"
+        f"\n$ {found}mirrormaker run --consumer.config source.properties --producer.config target.properties \\\n"
         f'      --whitelist "{names}" --num.streams {streams} --status.address 127.0.0.1:0{shown}\n',
         file=sys.stderr,
         flush=True,
     )
     command = [sys.executable, "-m", "mirrormaker.cli", "run"]
     command += ["--consumer.config", str(consumer), "--producer.config", str(producer), *options]
-    return subprocess.Popen(command, env={**os.environ, **(spark.environment if spark is not None else {})})
+    return subprocess.Popen(command, env={**os.environ, **variables})
 
 
 def _wait(mirror: subprocess.Popen[bytes], seconds: int) -> None:

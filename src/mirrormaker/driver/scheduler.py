@@ -42,6 +42,7 @@ from mirrormaker.wire.transport.turns import PARTITIONS_IN_ONE_TURN
 
 _COMMIT_AFTER = 64 << 20  # bytes of one partition: a resume never reads back much more than that
 _ALARM_AFTER = 30.0  # seconds without a stream; Spark starts in ten, an executor is replaced in five
+_FIRST_ALARM_AFTER = 60.0  # seconds until any stream has run; YARN starts in half a minute
 _COVER_AFTER = 4.0  # seconds without a stream until the others take its partitions
 _TENANCIES = itertools.count(1)
 
@@ -255,10 +256,10 @@ class Scheduler:
             self.place()
 
     def _report_missing_streams(self) -> None:
-        """Report streams that have not run for 30 s: Spark says nothing about a task that finds no free slot."""
-        now = time.monotonic()
+        """Report streams that do not run for long: Spark says nothing about a task that finds no free slot."""
+        now, limit = time.monotonic(), _ALARM_AFTER if self.has_seen_streams else _FIRST_ALARM_AFTER
         for stream, since in self._absent_since.items():
-            if now - since > _ALARM_AFTER and stream not in self._alarmed:
+            if now - since > limit and stream not in self._alarmed:
                 self._alarmed.add(stream)
                 self._report(StreamMissing(stream, str(self._log), now - since))
 

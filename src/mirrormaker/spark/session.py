@@ -175,7 +175,7 @@ class Engine:
         self._await_end_of_last()
         self.context = SparkContext(conf=conf, gateway=self._gateway)
         if not self.is_local:
-            _await_slots(self.context)
+            await_slots(self.context)
         return self.context
 
     def _await_end_of_last(self) -> None:
@@ -218,7 +218,7 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
-def _await_slots(context: Any) -> None:
+def await_slots(context: Any) -> None:
     """Wait until every executor that has registered offers its slots, or one of them would get all streams.
 
     Spark itself waits until they have registered, and gives them tasks a second later.
@@ -229,13 +229,13 @@ def _await_slots(context: Any) -> None:
         executors = backend.getExecutorIds()
         for number in range(executors.size()):
             executor = executors.apply(number)
-            # An executor that is gone again has no entry.
-            while (slots := backend.getExecutorAvailableCpus(executor)).isDefined() and slots.get().signum() == 0:
-                if time.monotonic() > deadline:
-                    return
+            # "Some(2)" for instance, or "None" for an executor that is gone again; Py4J cannot pass on a BigDecimal.
+            while (slots := backend.getExecutorAvailableCpus(executor).toString()) != "None":
+                if float(slots[5:-1]) > 0 or time.monotonic() > deadline:
+                    break
                 time.sleep(0.05)
-    except Py4JError:
-        return  # a cluster manager that knows no executors
+    except (Py4JError, ValueError):
+        return  # another version of Spark, or a cluster manager that knows no executors
 
 
 class ExistingSession:

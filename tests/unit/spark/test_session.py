@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tarfile
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from py4j.protocol import Py4JNetworkError
 
 from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import shipping
-from mirrormaker.spark.session import ExistingSession
+from mirrormaker.spark.session import ExistingSession, await_slots
 
 
 class JavaContext:
@@ -143,3 +145,37 @@ def test_a_local_session_needs_no_code() -> None:
     owner = session()
     ExistingSession(owner).start_context()
     assert not owner.sparkContext.archives
+
+
+class Backend:
+    """A SparkContext whose executors offer their slots one after the other, the later the higher their number."""
+
+    def __init__(self, executors: int) -> None:
+        self._jsc, self.executors = self, executors
+        self.asked: Counter[int] = Counter()
+
+    def sc(self) -> Backend:
+        return self
+
+    def schedulerBackend(self) -> Backend:
+        return self
+
+    def getExecutorIds(self) -> Backend:
+        return self
+
+    def size(self) -> int:
+        return self.executors
+
+    def apply(self, number: int) -> int:
+        return number
+
+    def getExecutorAvailableCpus(self, number: int) -> Any:
+        self.asked[number] += 1
+        cores = "2.000000000" if self.asked[number] > number else "0E-9"
+        return SimpleNamespace(toString=lambda: f"Some({cores})")
+
+
+def test_streams_start_when_every_executor_offers_its_slots() -> None:
+    backend = Backend(executors=3)
+    await_slots(backend)
+    assert backend.asked == {0: 1, 1: 2, 2: 3}
