@@ -84,6 +84,7 @@ def test_groups_are_ready_once_the_advice_is_followed(
         topic_name,
         bootstrap_servers=target.bootstrap,
         group_id=groups["live"],
+        metadata_max_age_ms=1000,
         enable_auto_commit=False,
         session_timeout_ms=9000,
     )
