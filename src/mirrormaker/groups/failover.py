@@ -10,11 +10,12 @@ Closing a flow means to write a fence into the offset map: a mirror that runs st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, UnsupportedRequest, describe
+from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, UnsupportedRequest, describe
 from mirrormaker.groups.failover_groups import LastSync
 from mirrormaker.groups.failover_report import FailoverReport, GroupStart
 from mirrormaker.groups.flow_ends import (
@@ -40,10 +41,11 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 
 Show = Callable[[str], None]
 
-_LOOK_EVERY = 0.5  # seconds between two looks at the lag
+_LOOK_EVERY = 1.0  # seconds between two looks at the lag, or at the mirror's group
 _SHOW_EVERY = 2.0  # seconds between two lines of progress
 # Seconds for a mirror to notice the fence (5), to bring in its answers (8), to commit and to leave the group.
 _STOPS_WITHIN = 30.0
+_STOPS_UNSEEN = 15.0  # seconds to wait where the source cannot tell who is in a group (Kafka 0.8)
 _SOURCE_WITHIN = 15.0  # seconds for the first answer of the source
 
 
@@ -173,27 +175,24 @@ class Failover:
         )
 
     async def _progress(self, source: Cluster, missing: Mapping[TopicPartition, int | None], left: float) -> str:
-        members = await self._members(source)
+        members = None
+        with contextlib.suppress(UnsupportedRequest):
+            members = await self._members(source)
         hint = f"; no mirror runs: group {self._settings.group_id} has no members" if members == 0 else ""
         return f"waiting for the mirror: {_records(missing)} are not on the target yet; {left:.0f} s left{hint}"
 
     async def _members(self, source: Cluster) -> int | None:
-        """Return how many mirrors run; None if the source does not tell."""
+        """Return how many mirrors run; None if the source does not answer now."""
         try:
             return await mirror_members(source, self._settings.group_id)
-        except (*OUTAGE, UnsupportedRequest):
+        except OUTAGE:
             return None
 
     # -- closing the flow
 
     async def _close(self) -> None:
         if self._topic.fence is None:
-            try:
-                await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
-            except BrokerError as error:
-                if error.code != TOPIC_AUTHORIZATION_FAILED:
-                    raise
-                raise ClusterError(denied(self._target.endpoint, "Write", "topic", TOPIC)) from error
+            await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
             self._show(f"the flow is closed: {TOPIC} on {self._target.endpoint} has a fence")
             others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
             if others:
@@ -201,8 +200,13 @@ class Failover:
                 self._show(
                     f"a fence is for all topics of a source cluster, so these are no longer mirrored either: {names}"
                 )
-        if self._source is not None:
+        if self._source is None:
+            return
+        try:
             await self._wait_until_stopped(self._source)
+        except UnsupportedRequest:
+            self._show(f"the source cannot tell whether a mirror runs; waiting {_STOPS_UNSEEN:g} s for it to stop")
+            await asyncio.sleep(_STOPS_UNSEEN)
 
     async def _wait_until_stopped(self, source: Cluster) -> None:
         """Wait until the mirror has left its group."""
