@@ -24,6 +24,7 @@ from tests.support.waiting import wait_until
 from bench.backlog import write
 from bench.clusters import BenchClusters
 from bench.workloads import PARTITIONS, W1
+from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.process_tree import parents
 from mirrormaker.embedded.yarn_cluster import YarnCluster
 from mirrormaker.spark.masters import hadoop_settings
@@ -60,6 +61,18 @@ class Sampler(threading.Thread):
         self.join()
 
 
+class SubmittedMirror(MirrorProcess):
+    """A mirror whose driver runs in a container. It ends when it has caught up."""
+
+    def start(self) -> MirrorProcess:
+        """Submit the mirror, and do not wait for it."""
+        command = [sys.executable, "-m", "mirrormaker.cli", "submit", "--wait", "--exit.when.caught.up", *self.options]
+        command += ["--consumer.config", str(self.source_file), "--producer.config", str(self.target_file)]
+        with self.output.open("ab") as log:
+            self.process = child_processes.spawn(command, stdout=log, stderr=log, env=os.environ)
+        return self
+
+
 def _memory(pid: int) -> tuple[float, float]:
     """Return PSS and RSS of a process in MB; nothing if it has ended."""
     try:
@@ -89,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=W1.records)
     parser.add_argument("--streams", type=int, default=2)
+    parser.add_argument("--submit", action="store_true", help="run the driver in a container too")
     parser.add_argument("conf", nargs="*", help="settings of Spark, as KEY=VALUE")
     args = parser.parse_args()
     work = replace(W1, records=args.records)
@@ -99,7 +113,8 @@ def main() -> None:
         clusters.empty_target(work.topic)
         conf = [word for pair in args.conf for word in ("--spark.conf", pair)]
         options = ("--whitelist", work.topic, "--num.streams", str(args.streams), *yarn.options, *conf)
-        mirror = MirrorProcess(clusters.directory, clusters.source.bootstrap, clusters.target.bootstrap, *options)
+        kind = SubmittedMirror if args.submit else MirrorProcess
+        mirror = kind(clusters.directory, clusters.source.bootstrap, clusters.target.bootstrap, *options)
         ends, sampler = EndOffsets(clusters.target, work.topic, PARTITIONS), Sampler(yarn)
         sampler.start()
         with mirror:
@@ -108,7 +123,9 @@ def main() -> None:
             print(f"{work.records:,} records of W1 in {took:.1f} s, {args.streams} streams")
             yarns = _figures_of_yarn()
             sampler.stop()
-            print(f"exit code {mirror.stop()}; streams lost: {mirror.text.count('is gone')}")
+            # A submitted mirror ends when it has caught up. The lines of its driver are in the container.
+            code = mirror.wait() if args.submit else mirror.stop()
+            print(f"exit code {code}; streams lost: {'?' if args.submit else mirror.text.count('is gone')}")
         for name, (pss, rss, samples) in sorted(sampler.peaks.items()):
             print(f"{name}: peak PSS {pss:.0f} MB, peak RSS {rss:.0f} MB ({samples} samples)")
         for name, figure in sorted(yarns.items()):

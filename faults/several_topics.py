@@ -143,8 +143,13 @@ class SeveralTopics:
     def finish(self, *others: str) -> None:
         """Stop the load and the mirror; count the records of the calm topics, and of others that must be exact."""
         self.load.pause()
+        paused = time.monotonic()
         try:
-            wait_until("every record is on the target", lambda: self._is_complete([*self.calm, *others]), _CAUGHT_UP)
+            wait_until(
+                "every record is on the target",
+                lambda: self.watch.has_looked_since(paused) and self._is_complete([*self.calm, *others]),
+                _CAUGHT_UP,
+            )
         except NotInTime as error:
             self.result.problems.append(str(error))
         if not self.mirror.has_ended and (code := self.mirror.stop()):

@@ -13,12 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.source_loss import end_of_leader_epoch, has_a_record_for_each_offset
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.embedded.kafka_cluster import NEWEST
 from mirrormaker.errors import DriverGone, UnsupportedRequest
+from mirrormaker.groups.sync import GroupSync, SyncSettings
+from mirrormaker.mapping.map_keeper import MapKeeper
+from mirrormaker.mapping.map_topic import MapTopic, open_map
+from mirrormaker.model.offset_map import PartitionMap
+from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.offsets.checker import Checker
@@ -31,14 +37,17 @@ from mirrormaker.verification.survey import Survey
 from mirrormaker.wire.client.acls import missing
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.cluster_description import Partition, Topic
+from mirrormaker.wire.client.group_offsets import alter_share_offsets, fetch_share_offsets
 from mirrormaker.wire.client.log_offsets import LATEST, wait_for_offsets
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
+from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.protocol.group_messages import CommitRow
 from mirrormaker.wire.protocol.messages import ListGroupsRequest
 from mirrormaker.worker.stream import Stream
 
 OLD = "0.10.2.2"  # record format 1, and versions of requests from before 0.11
 ORDERS, PARTITIONS, GROWN = "orders", 2, "grown"
-MIRROR, CONSUMERS = "mirror", "consumers"  # groups
+MIRROR, CONSUMERS, SHARERS = "mirror", "consumers", "sharers"  # groups
 USER, PASSWORD = "alice", "s3same-0pen-you"
 _OPTIONS = [
     "--consumer.config",
@@ -121,6 +130,60 @@ class _StreamBeside:
                 await self._running.wait()
 
 
+async def offset_map(source: Endpoint, target: Endpoint) -> None:
+    """Create the offset map, store blocks of it, and read them again."""
+    ours, theirs = Cluster(source), Cluster(target)
+    try:
+        await ours.refresh()
+        await theirs.refresh([ORDERS])
+        for _ in range(2):
+            keeper = MapKeeper(theirs, ours, MIRROR, lambda _: None)
+            await keeper.open()
+            first = [_position(partition) for partition in range(PARTITIONS)]
+            await keeper.begin(first)
+            for position in first:
+                moved = position.advanced(5, 0, [Cut(position.partition, 5, 5)])
+                runs = (NotedRun(0, 0, 5, 0),)
+                keeper.note(moved, PartitionReport(moved, 1, "flowing", runs=((("", position.partition), runs),)))
+            await keeper.write([position.key for position in first])
+            await keeper.clean()
+    finally:
+        ours.close()
+        theirs.close()
+
+
+async def groups(source: Endpoint, target: Endpoint) -> None:
+    """Keep groups in step on the target, by the offset map that is stored there."""
+    ours, theirs = Cluster(source), Cluster(target)
+    try:
+        await ours.refresh()
+        await theirs.refresh()
+        stored = await open_map(theirs, ours.id)
+        settings = SyncSettings(is_chosen=lambda name: name == CONSUMERS)
+        sync = GroupSync(ours, theirs, settings, _StoredMaps(stored), lambda: stored.partitions, lambda _: None)
+        await sync.round()
+        await sync.round()
+        nodes = {SHARERS: min(theirs.brokers)}
+        await fetch_share_offsets(theirs, nodes)
+        await alter_share_offsets(theirs, {SHARERS: [CommitRow(ORDERS, 0, 1)]}, nodes)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+class _StoredMaps:
+    """The maps as they are stored, in place of those of a running mirror."""
+
+    def __init__(self, stored: MapTopic) -> None:
+        self._stored = stored
+
+    def partition(self, key: TopicPartition) -> PartitionMap:
+        return self._stored.read(key)
+
+    async def refresh(self) -> None:
+        await self._stored.refresh()
+
+
 # -- the other requests of the driver
 
 
@@ -134,14 +197,15 @@ async def topics(source: Endpoint, _target: Endpoint) -> None:
         await new.ensure([_topic("created", 2), _topic(GROWN, 3)], {GROWN})
         with suppress(UnsupportedRequest):
             await has_a_record_for_each_offset(cluster, (ORDERS, 0))
-            await end_of_leader_epoch(cluster, _POSITION)
+            await end_of_leader_epoch(cluster, _position(0, 3))
         # Old brokers are recognised by it.
         await cluster.ask(ListGroupsRequest(), newest=0)
     finally:
         cluster.close()
 
 
-_POSITION = Position(ORDERS, 0, 3, 0, "", Identity(1, 0), "", "", PARTITIONS, (Cut(0, 0, 0),))
+def _position(partition: int, offset: int = 0) -> Position:
+    return Position(ORDERS, partition, offset, 0, "", Identity(1, 0), "", "", PARTITIONS, (Cut(partition, 0, 0),))
 
 
 def _topic(name: str, partitions: int) -> Topic:
@@ -209,7 +273,8 @@ def _source(endpoint: Endpoint, group: str) -> Any:
 
 
 def _target(endpoint: Endpoint) -> Any:
-    return target_settings(Properties("target", parse(_servers(endpoint))))
+    # Peers repeat answers in their order. The map is written beside the records, so it has a conversation of its own.
+    return target_settings(Properties("target", parse(f"{_servers(endpoint)}offset.map=false\n")))
 
 
 def _servers(endpoint: Endpoint) -> str:
@@ -248,7 +313,7 @@ def _login(mechanism: str) -> Security:
     return Security("SASL_PLAINTEXT", sasl=Sasl(mechanism, Password(USER, PASSWORD)))
 
 
-_EVERYWHERE = (mirror, mirror_again, adopt, offsets, survey, read_log, topics)
+_EVERYWHERE = (mirror, mirror_again, offset_map, groups, adopt, offsets, survey, read_log, topics)
 _ALL = (
     *map(Conversation, (*_EVERYWHERE, new_protocol_offsets)),
     *(Conversation(login, security=_login(mechanism)) for mechanism in ("PLAIN", "SCRAM-SHA-256")),

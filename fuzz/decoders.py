@@ -14,7 +14,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.batches import stamp_crc
 
-from fuzz.conversations import MIRROR, ORDERS
+from fuzz.conversations import CONSUMERS, MIRROR, ORDERS, SHARERS
 from fuzz.mutations import decode_to_encode, mutate
 from fuzz.recording import ZOOKEEPER, Recorded
 from fuzz.runner import ALLOWED, Attempt, Case
@@ -37,7 +37,7 @@ from mirrormaker.driver import group_protocol
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.offsets import consumer_protocol_groups
-from mirrormaker.wire.protocol import fetch, messages, produce
+from mirrormaker.wire.protocol import fetch, group_messages, messages, produce
 from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import Batches, split
@@ -90,8 +90,14 @@ def _inputs_of(row: Recorded) -> tuple[str, list[_Input]]:
         return "produce", [_Input(row.answer, partial(_use_produce, version)) for version in range(row.version + 1)]
     if row.api_key == consumer_protocol_groups.API_KEY:
         return "consumer-groups", [_Input(row.answer, lambda data: _use_consumer_groups(data))]
+    if row.api_key in _SHARE_GROUPS:
+        return "share-groups", [_Input(row.answer, _SHARE_GROUPS[row.api_key])]
     request = _REQUESTS[row.api_key]
-    return str(request.name), list(_answer_inputs(request, row))
+    found = list(_answer_inputs(request, row))
+    if row.api_key == group_messages.OFFSET_FETCH and row.version >= group_messages.FETCH_VERSIONS[0]:
+        # Answers about many groups have a decoder of their own.
+        found.append(_Input(row.answer, lambda data: _discard(_offset_fetch, data)))
+    return str(request.name), found
 
 
 def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
@@ -103,6 +109,21 @@ def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
         # kafka-python cannot write every recorded answer in every old version.
         with contextlib.suppress(struct.error, TypeError, ValueError, AttributeError, NotImplementedError):
             yield _Input(bytes(answer.encode(version=version)), partial(_use_answer, asked, version))
+
+
+def _offset_fetch(data: bytes) -> object:
+    return group_messages.decode_offset_fetch(memoryview(data), [CONSUMERS])
+
+
+_SHARED_ROWS = [group_messages.CommitRow(ORDERS, 0, 1)]
+_SHARE_GROUPS: dict[int, Callable[[bytes], None]] = {
+    group_messages.DESCRIBE_SHARE_OFFSETS: lambda data: _discard(
+        lambda raw: group_messages.decode_describe_share_offsets(memoryview(raw), [SHARERS]), data
+    ),
+    group_messages.ALTER_SHARE_OFFSETS: lambda data: _discard(
+        lambda raw: group_messages.decode_alter_share_offsets(memoryview(raw), _SHARED_ROWS), data
+    ),
+}
 
 
 def _use_answer(request: Any, version: int, data: bytes) -> None:

@@ -15,6 +15,7 @@
     ├── PartitionError              one partition cannot go on for now
     │   └── Undeliverable           one record that the target will never take
     ├── SparkError                  Spark does not start
+    │   └── SparkGone               it has ended, and only the one who started it can start it again
     ├── CannotTell                  `verify` cannot compare both sides
     ├── EmbeddedError               a server that the program runs on this machine fails
     ├── WireError                   a request did not get the answer it needs
@@ -144,6 +145,10 @@ class SparkError(MirrorError):
     """Spark does not start."""
 
     scope = Scope.PROCESS
+
+
+class SparkGone(SparkError):
+    """Spark has ended, and only the one who started it can start it again."""
 
 
 class CannotTell(MirrorError):

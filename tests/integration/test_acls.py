@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import parse
+from tests.support.group_clients import commit
 from tests.support.tls_clusters import (
     GROUP,
     READER,
@@ -51,7 +53,7 @@ def begin(clusters: TlsClusters, directory: Path) -> list[str]:
     async def matcher() -> Callable[[str], bool]:
         return python_matcher(TOPIC)
 
-    async def never() -> None:
+    async def never() -> Any:
         await asyncio.Event().wait()
 
     async def run() -> None:
@@ -178,3 +180,40 @@ def test_the_offset_checker_comes_in_the_same_way(
     file = write_settings(tmp_path, servers, clusters.jks)
     assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
     assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
+
+
+def test_rights_that_groups_need_are_named_one_after_the_other(
+    clusters: TlsClusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, offset_map, checkpoints = "reports", "__mirrormaker_offsets", "east.checkpoints.internal"
+    grant(clusters.source, READER, "Describe", "group", group)
+    begin_within(clusters, tmp_path)  # makes the files and the topic
+    commit(clusters.source, group, TOPIC, {0: 0})
+    with (tmp_path / "source.properties").open("a") as file:
+        file.write("source.cluster.alias=east\n")
+    files = ["--consumer.config", str(tmp_path / "source.properties")]
+    files += ["--producer.config", str(tmp_path / "target.properties")]
+
+    def says(words: str, code: int) -> str:
+        """Run the command until it says that: it takes a moment until a broker knows changed ACLs."""
+        deadline = time.monotonic() + 10
+        while True:
+            ended = call(["groups", *files, "--groups", group])
+            shown = capsys.readouterr()
+            if words in shown.out + shown.err:
+                assert ended == code
+                return shown.out + shown.err
+            assert time.monotonic() < deadline, shown.out + shown.err
+
+    on_target = f"kafka-acls --bootstrap-server {clusters.target.address('MTLS')} --add --allow-principal {WRITER}"
+    assert f"{on_target} --operation Describe --operation Read --topic {offset_map}" in says(offset_map, 1)
+    for operation in ("Create", "Read", "Write"):
+        grant(clusters.target, WRITER, operation, "topic", offset_map)
+    begin_within(clusters, tmp_path)
+    with (tmp_path / "source.properties").open("a") as file:
+        file.write("source.cluster.alias=east\n")
+    assert f"{on_target} --operation Describe --operation Read --topic {checkpoints}" in says(checkpoints, 1)
+    grant(clusters.target, WRITER, "Read", "topic", checkpoints)
+    assert f"{on_target} --operation Read --group {group}" in says("no rights", 3)
+    grant(clusters.target, WRITER, "Read", "group", group)
+    says("not written yet", 3)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +16,6 @@ from mirrormaker.spark import job
 from mirrormaker.spark.session import ExistingSession
 
 STREAMS = 3
-BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
-    builder = builder.master("local[4,100]").config("spark.ui.enabled", "false").config(BATCH, "1")
+    builder = builder.master("local[4,100]").config("spark.ui.enabled", "false")
     session = (
         builder.config("spark.sql.warehouse.dir", str(tmp_path)).config("spark.local.dir", str(tmp_path)).getOrCreate()
     )
@@ -37,33 +35,36 @@ def test_a_job_runs_in_it_and_nothing_of_it_changes(
     owner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stream_of(task: object):  # type: ignore[no-untyped-def]
-        """Return, in place of a stream, a function that gives its rows back, or that never ends."""
+        """Return, in place of a stream, a function that ends at once, or never."""
         seconds = 600 if task == "endless" else 0
 
-        def stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            (rows,) = batches
+        def stream(numbers: Iterator[int]) -> Iterator[None]:
+            (number,) = numbers
+            Path(started, str(number)).touch()
             time.sleep(seconds)
-            yield rows
+            return iter(())
 
         return stream
 
+    started = tmp_path / "started"
+    started.mkdir()
     monkeypatch.setattr(job, "stream_of", stream_of)
     task: Any = "short"
     endless: Any = "endless"
     spark = ExistingSession(owner)
     assert spark.is_local and spark.is_alive
     assert spark.start_jvm().java.util.regex.Pattern.matches("a+", "aaa")
-    ours: Any = spark.start_session()
-    table = job.run(ours, task, [[] for _ in range(STREAMS)])
-    assert table.column("stream").to_pylist() == list(range(STREAMS)), "one row, so one task, per stream"
-    assert owner.conf.get(BATCH) == "1"
+    ours = job.Spark(spark.start_context(), spark.tag)
+    job.run(ours, task, STREAMS)
+    assert sorted(path.name for path in started.iterdir()) == [str(number) for number in range(STREAMS)]
+    assert not list(owner.sparkContext.getJobTags())
     assert SparkSession.getActiveSession() is owner
 
     failed: list[BaseException] = []
 
     def run_endless_job() -> None:
         try:
-            job.run(ours, endless, [[]])
+            job.run(ours, endless, 1)
         except Exception as error:
             failed.append(error)
 

@@ -36,6 +36,13 @@ class Asked:
         assert not shown.err, shown.err
         return code, shown.out
 
+    def translated(self, *options: str) -> list[tuple[int, int, int]]:
+        """Return partitions, offsets and translated offsets of `mirrormaker translate`."""
+        self._capsys.readouterr()
+        assert call(["translate", *self._files, "--topic", self._topic, "--json", *options]) == 0
+        found = json.loads(self._capsys.readouterr().out)
+        return [(row["partition"], row["offset"], row["to_offset"]) for row in found]
+
     def rows(self, *options: str, groups: str = "") -> dict[str, dict[str, Any]]:
         """Return the rows of the JSON document by the end of the group's name."""
         code, out = self.text("--json", *options, groups=groups)
@@ -123,6 +130,8 @@ def test_groups_are_ready_once_the_advice_is_followed(
     code, text = asked.text()
     assert code == 0
     assert "ready to fail over: 6 of 6" in text
+    assert asked.translated("--group", groups["synced"]) == [(0, 30, 24), (1, 40, 43)]
+    assert asked.translated("--group", groups["synced"], "--back") == [(0, 24, 30), (1, 43, 40)]
     # A group that the mirror has not seen, once it is gone, and a topic that it does not mirror.
     mirror.kill()
     source.create_topic(f"{topic_name}-other", partitions=1)

@@ -16,7 +16,7 @@ import mirrormaker
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.spark_cluster import SparkCluster
 from tests.support.comparing import assert_same, wait_until_equal
-from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
+from tests.support.mirror_process import MirrorProcess, wait_until_gone
 from tests.support.numbered_records import write
 from tests.support.waiting import wait_until
 
@@ -68,8 +68,9 @@ def test_under_spark_submit_a_stop_is_not_clean_but_exact(
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "spark-submit"), "--master", spark.master]
     command += [str(Path(mirrormaker.__file__).parents[2] / "bin" / "submit.py"), "run"]
-    command += ["--consumer.config", str(prepared.source_file), "--producer.config", str(prepared.target_file)]
-    command += ["--whitelist", topic_name]
+    options = ["--consumer.config", str(prepared.source_file), "--producer.config", str(prepared.target_file)]
+    options += ["--whitelist", topic_name]
+    command += options
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with prepared.output.open("wb") as log:
@@ -86,6 +87,8 @@ def test_under_spark_submit_a_stop_is_not_clean_but_exact(
         if mirror.poll() is None:
             mirror.kill()
             mirror.wait()
-    again = run_once(tmp_path, source, target, "--whitelist", topic_name, group=topic_name)
-    assert again.wait() == 0, again.text
+    command = [sys.executable, "-m", "mirrormaker.cli", "submit", "--spark.master", spark.master]
+    command += [*options, "--exit.when.caught.up"]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert again.returncode == 0, again.stderr
     assert_same(source, target, topic_name, 800)

@@ -18,6 +18,9 @@ from tests.support.listening import listening_addresses
 from tests.support.mirror_process import MirrorProcess, wait_until_gone
 from tests.support.numbered_records import write
 from tests.support.waiting import wait_until
+from tests.support.yarn_streams import executors_with_streams
+
+pytestmark = pytest.mark.alone  # it measures how soon streams are back
 
 PARTITIONS = 4
 BACK_WITHIN = 5.0  # seconds after an executor was killed, with spare slots
@@ -46,7 +49,7 @@ def test_a_mirror_outlives_its_executors_and_its_application(
     with MirrorProcess(tmp_path, source.bootstrap, target.bootstrap, *options, group=topic_name) as mirror:
         wait_until_equal(source, target, topic_name, PARTITIONS, mirror, within=90)
         assert "on Spark at yarn" in mirror.text
-        assert len(yarn.executors()) == 2
+        assert len(yarn.executors()) == len(executors_with_streams(yarn)) == 2, "each has one stream"
         assert listening_addresses(yarn.processes()) == {"127.0.0.1"}
 
         _kill_an_executor(yarn, mirror)
@@ -73,10 +76,7 @@ def test_a_mirror_outlives_its_executors_and_its_application(
 
 def _kill_an_executor(yarn: YarnCluster, mirror: MirrorProcess) -> None:
     """Kill an executor that runs a stream: the stream must be back soon, in the spare slot of the other one."""
-    daemons = [pid for pid, line in yarn.processes().items() if "mirrormaker.worker.daemon" in line]
-    assert daemons, "no executor runs a stream"
-    executor = yarn.executors()[0]
-    os.kill(executor, signal.SIGKILL)
+    os.kill(executors_with_streams(yarn)[0], signal.SIGKILL)
     began = time.monotonic()
     mirror.wait_for("is gone", 10)
     mirror.wait_for("is back", BACK_WITHIN)

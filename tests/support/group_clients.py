@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
@@ -56,18 +58,30 @@ async def _with_client(cluster: Cluster, work: Callable[[Client], object]) -> ob
         await asyncio.sleep(0)
 
 
-def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Commit offsets without being a member of the group."""
+Change = Callable[[Client, dict[str, list[CommitRow]], dict[str, int]], Awaitable[dict[str, Any]]]
+
+
+def _change(cluster: Cluster, how: Change, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Change a group's offsets; the first group of a cluster waits until the offsets topic is there and loaded."""
+    rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
+    expected = dict.fromkeys(((topic, partition) for partition in offsets), 0)
 
     async def work(client: Client) -> None:
-        # The first group of a cluster waits until the offsets topic is there.
-        while not (nodes := await group_offsets.find_coordinators(client, [group])):
-            await asyncio.sleep(0.2)
-        rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
-        found = await group_offsets.commit_offsets(client, {group: rows}, nodes)
-        assert found == {group: dict.fromkeys(((topic, partition) for partition in offsets), 0)}
+        found: Any = None
+        deadline = time.monotonic() + 30
+        while found != {group: expected} and time.monotonic() < deadline:
+            nodes = await group_offsets.find_coordinators(client, [group])
+            found = await how(client, {group: rows}, nodes) if nodes else None
+            if found != {group: expected}:
+                await asyncio.sleep(0.2)
+        assert found == {group: expected}
 
     asyncio.run(_with_client(cluster, work))
+
+
+def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets without being a member of the group."""
+    _change(cluster, group_offsets.commit_offsets, group, topic, offsets)
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
@@ -98,12 +112,4 @@ def delete_offsets(cluster: Cluster, group: str, topic: str) -> None:
 
 def set_share_offsets(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
     """Set the start offsets of a share group, which is created if it does not exist."""
-
-    async def work(client: Client) -> None:
-        while not (nodes := await group_offsets.find_coordinators(client, [group])):
-            await asyncio.sleep(0.2)
-        rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
-        found = await group_offsets.alter_share_offsets(client, {group: rows}, nodes)
-        assert found == {group: dict.fromkeys(((topic, partition) for partition in offsets), 0)}
-
-    asyncio.run(_with_client(cluster, work))
+    _change(cluster, group_offsets.alter_share_offsets, group, topic, offsets)

@@ -13,7 +13,6 @@ from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.credentials import PLAINTEXT, Security
 from mirrormaker.wire.protocol import fetch, messages, produce
@@ -84,9 +83,8 @@ def is_flexible(key: int, version: int) -> bool:
         return produce.is_flexible(version)
     if key == FETCH:
         return fetch.is_flexible(version)
-    if key == consumer_protocol_groups.API_KEY:
-        return True
-    return bool(_REQUESTS[key].flexible_version_q(version))
+    # The requests that kafka-python does not know are new ones.
+    return key not in _REQUESTS or bool(_REQUESTS[key].flexible_version_q(version))
 
 
 def body_of(request: bytes, key: int, version: int) -> bytes:

@@ -117,6 +117,10 @@ class TopicWatch(threading.Thread):
         _, source, target = self.samples[-1] if self.samples else (0.0, {}, {})
         return source.get(topic, -1), target.get(topic, -1)
 
+    def has_looked_since(self, moment: float) -> bool:
+        """Return True if the newest sample was begun after this moment."""
+        return len(self.samples) > 1 and self.samples[-2][0] > moment
+
     def settle(self) -> None:
         """Wait until nothing has moved for five samples, the first of which begins after now."""
         began = time.monotonic()

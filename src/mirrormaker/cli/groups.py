@@ -10,10 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mirrormaker.cli.command import Command, Example
+from mirrormaker.cli.command import Command, Example, shared_with_run
 from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, SettingError, describe
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
@@ -42,15 +41,7 @@ _DEFAULTS = {
     "--groups": "groups in the consumer file",
 }
 _OPTIONS = (
-    *(
-        replace(
-            option,
-            help=_SHARED_WITH_RUN[option.names[0]] or option.help,
-            default_text=_DEFAULTS.get(option.names[0]) or option.default_text,
-        )
-        for option in options.OPTIONS
-        if option.names[0] in _SHARED_WITH_RUN
-    ),
+    *shared_with_run(_SHARED_WITH_RUN, _DEFAULTS),
     Option(("--partitions",), "Print one row for each partition of the target.", group=_OUTPUT),
     Option(
         ("--watch",), "Repeat every SECONDS until Ctrl+C. Without a number: every 5 seconds.",
@@ -80,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
+        if isinstance(error, MirrorError):
+            # It names the cluster.
+            raise
         raise ClusterError(f"the target cluster cannot be read: {describe(error)}") from error
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mirrormaker.cli.command import Command, Example
 from mirrormaker.errors import SettingError, SparkError
+from mirrormaker.events.process_events import PackingLibraries
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.command_line import Option, is_given
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
             directory,
             args.wait,
         )
+        if submission.packs_libraries:
+            print(PackingLibraries().text, file=sys.stderr, flush=True)
         line = submission.line()
         print(shown(line), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
         return 0 if args.dry_run else _submit(line, submission.environment, in_cluster, args.wait)

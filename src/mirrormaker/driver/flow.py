@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer, ZooKeeperWriter
@@ -44,6 +42,7 @@ from mirrormaker.model.partition_life import Gone, Lapsed
 from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
+from mirrormaker.spark.job import Spark
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import broker_number
 from mirrormaker.wire.protocol import old_brokers
@@ -66,7 +65,7 @@ class Wiring:
     filter: Filter
     matcher: Callable[[], Awaitable[Matcher]]
     # Returns the running session, or a new one if it has died.
-    spark: Callable[[], Awaitable[SparkSession]]
+    spark: Callable[[], Awaitable[Spark]]
     control: ControlServer
     spark_log: Path
     report: event.Report

@@ -88,7 +88,7 @@ class MirrorDriver:
         streams = options.num_streams * len(sources)
         self._engine: Engine | ExistingSession
         if spark is not None:
-            self._engine = ExistingSession(spark, options.spark_conf)
+            self._engine = ExistingSession(spark)
         else:
             self._engine = Engine(options.spark_master, options.spark_conf, streams, self._directory, self._log)
         self._spark = SparkSupervisor(self._engine, self._log, self.filter, self.display.report)
@@ -99,15 +99,17 @@ class MirrorDriver:
         for name in (signal.SIGINT, signal.SIGTERM) if handle_signals else ():
             asyncio.get_running_loop().add_signal_handler(name, self._stop_by_signal, name)
         self.flows = [self._new_flow(number) for number in range(len(self.sources))]
+        # Spark takes seconds to start; Kafka is asked meanwhile.
+        starting = asyncio.ensure_future(self._spark.running())
+        starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await self._open_status()
             unreachable = await self._connect()
         except BaseException:
+            starting.cancel()
+            self._spark.end()
             await self._close()
             raise
-        # Spark takes seconds to start; Kafka is asked meanwhile.
-        starting = asyncio.ensure_future(self._spark.session())
-        starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         runs = [asyncio.create_task(self._keep(number, unreachable.get(number))) for number in range(len(self.sources))]
         watching = [asyncio.create_task(self._show_progress()), asyncio.create_task(self._loop_watch.run())]
         failure: BaseException | None = None
@@ -156,7 +158,7 @@ class MirrorDriver:
             self.target,
             self.filter,
             self._spark.matcher,
-            self._spark.session,
+            self._spark.running,
             self._control,
             self._log,
             self.display.report,

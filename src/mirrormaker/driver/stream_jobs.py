@@ -8,13 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
-
 from mirrormaker.driver.scheduler import Scheduler
+from mirrormaker.errors import SparkGone
 from mirrormaker.events import event
 from mirrormaker.events.process_events import JobEnded
-from mirrormaker.model.position import Position
 from mirrormaker.spark import job
 from mirrormaker.spark.jvm import first_line
 from mirrormaker.wire.transport.threads import run_in_thread
@@ -29,14 +26,14 @@ class StreamJobs:
 
     def __init__(
         self,
-        spark: Callable[[], Awaitable[SparkSession]],
+        spark: Callable[[], Awaitable[job.Spark]],
         task: Callable[[], StreamTask],
         scheduler: Scheduler,
         report: event.Report,
     ) -> None:
-        """`spark` returns the running session, or a new one if it has died; `task` describes the streams."""
+        """`spark` returns the running SparkContext, or a new one if it has died; `task` describes the streams."""
         self._spark, self._task, self._scheduler, self._report = spark, task, scheduler, report
-        self._running: asyncio.Future[pa.Table] | None = None
+        self._running: asyncio.Future[None] | None = None
 
     async def run(self, is_stopping: Callable[[], bool]) -> None:
         """Keep a job running until the flow stops."""
@@ -45,13 +42,13 @@ class StreamJobs:
                 spark = await self._spark()
             except Exception as error:
                 # A first start that fails needs somebody's help. A later one may have been killed in its turn.
-                if not self._scheduler.has_seen_streams:
+                if isinstance(error, SparkGone) or not self._scheduler.has_seen_streams:
                     raise
                 self._report(JobEnded(first_line(error)))
                 await asyncio.sleep(_PAUSE)
                 continue
             task = replace(self._task(), job=next(_NUMBERS))
-            self._running = run_in_thread(partial(job.run, spark, task, self._shares()))
+            self._running = run_in_thread(partial(job.run, spark, task, self._scheduler.streams))
             try:
                 await asyncio.shield(self._running)
             except Exception as error:
@@ -63,11 +60,3 @@ class StreamJobs:
         """Wait until the running job has ended, but not for longer than `seconds`."""
         if self._running is not None:
             await asyncio.wait([self._running], timeout=seconds)
-
-    def _shares(self) -> list[list[Position]]:
-        """Return the positions by stream."""
-        shares: list[list[Position]] = [[] for _ in range(self._scheduler.streams)]
-        for owned in self._scheduler:
-            if owned.stream is not None:
-                shares[owned.stream].append(owned.position)
-        return shares

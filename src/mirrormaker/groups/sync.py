@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, describe
 from mirrormaker.events import event
 from mirrormaker.events.group_events import (
     CheckpointsNotCompacted,
@@ -32,8 +31,10 @@ from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
 from mirrormaker.groups.group_survey import Survey, known_offsets, look
 from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Map, Planner
+from mirrormaker.groups.sync_figures import figures_of
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.group_sync import Log, State, advice
+from mirrormaker.status.snapshot import GroupFigures
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
@@ -65,19 +66,6 @@ class SyncSettings:
     interval: float = 5.0
     commits: bool = True  # False: only checkpoints are written
     heartbeat_interval: float = 0.0  # 0: no heartbeats
-
-
-@dataclass(frozen=True)
-class GroupFigures:
-    """All groups of this process at one moment, in a few numbers."""
-
-    groups: int = 0
-    states: Mapping[State, int] = field(default_factory=dict)  # of groups in topics
-    again: int = 0
-    missing: int = 0
-    rounds: int = 0
-    round_seconds: float = 0.0
-    last_round: float = 0.0  # seconds since 1970
 
 
 class GroupSync:
@@ -122,8 +110,9 @@ class GroupSync:
             try:
                 await self.round()
                 reported = ""
-            except (*OUTAGE, ClusterError) as error:
+            except Exception as error:  # whatever it is, it is the trouble of groups alone: records flow on
                 reason = self._reason(error)
+                self.figures = replace(self.figures, trouble=reason)
                 if reason != reported:
                     reported = reason
                     self._report(GroupSyncFailed(reason))
@@ -147,7 +136,9 @@ class GroupSync:
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
             return denied(self._target.endpoint, ("Create", "Read", "Write"), "topic", self._checkpoints.topic)
-        return describe(error)
+        if isinstance(error, (*OUTAGE, MirrorError)):
+            return describe(error)
+        return f"unexpected {type(error).__name__}: {error}"
 
     # -- one round
 
@@ -177,7 +168,11 @@ class GroupSync:
                 await asyncio.sleep(0)
         await self._writer.write(survey, checkpoints, changed)
         self._tell()
-        self._count(began)
+        self.figures = replace(
+            await figures_of(self.planner.entries),
+            round_seconds=time.monotonic() - began,
+            last_round=time.time(),
+        )
 
     async def _ready_checkpoints(self) -> Checkpoints:
         if self._checkpoints is None:
@@ -251,18 +246,6 @@ class GroupSync:
         for group in [group for group in self._told if group not in worst and group in known][:_MOST_EVENTS]:
             self._report(GroupFollowed(group))
         self._told = {group: state for group, (_, state) in worst.items()}
-
-    def _count(self, began: float) -> None:
-        entries = self.planner.entries
-        self.figures = GroupFigures(
-            groups=len({group for group, _ in entries}),
-            states=Counter(entry.state for entry in entries.values()),
-            again=sum(entry.again for entry in entries.values()),
-            missing=sum(entry.missing for entry in entries.values()),
-            rounds=self.figures.rounds + 1,
-            round_seconds=time.monotonic() - began,
-            last_round=time.time(),
-        )
 
 
 # States that end by themselves.

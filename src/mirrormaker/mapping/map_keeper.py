@@ -136,9 +136,11 @@ class MapKeeper:
     # -- what is stored
 
     async def write_all(self) -> None:
-        """Store every block as it is now."""
-        while self._stale and not await self.write(list(self._maps)) and not self.reason:
-            pass
+        """Store every block as it is now, as far as that is possible at once."""
+        left = len(self._stale) + 1
+        while 0 < len(self._stale) < left:
+            left = len(self._stale)
+            await self.write(list(self._maps))
 
     async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
         """Store the changed blocks of partitions; return those whose positions must not be committed yet.
@@ -159,13 +161,10 @@ class MapKeeper:
         try:
             offsets = await asyncio.wait_for(self._writer.write(self._rows(writings)), _WRITE_WITHIN)
         except (MirrorError, OSError, asyncio.TimeoutError) as error:
-            for key, writing in writings.items():
-                if key in self._maps:
-                    self._maps[key].failed(writing)
+            self._note_failed(writings)
             return self._failed(error, due)
         except BaseException:  # cancelled: nothing is known of what was written
-            for key, writing in writings.items():
-                self._maps[key].failed(writing)
+            self._note_failed(writings)
             raise
         if self._fence_watch is not None:
             for batch in offsets:
@@ -191,6 +190,12 @@ class MapKeeper:
                 rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
             rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
         return rows
+
+    def _note_failed(self, writings: dict[TopicPartition, Writing]) -> None:
+        for key, writing in writings.items():
+            # Another process may have got the partition meanwhile.
+            if key in self._maps:
+                self._maps[key].failed(writing)
 
     def _failed(self, error: BaseException, due: list[TopicPartition]) -> set[TopicPartition]:
         now = time.monotonic()

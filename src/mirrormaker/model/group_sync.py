@@ -190,10 +190,14 @@ _WORST_FIRST = (
 assert len(_WORST_FIRST) == len(State)
 
 
+def severity(state: State) -> int:
+    """Return the rank of a state: 0 is the one that users must hear of first."""
+    return _WORST_FIRST.index(state)
+
+
 def worst(states: Iterable[State]) -> State:
     """Return the state that users must hear of first."""
-    found = set(states)
-    return next((state for state in _WORST_FIRST if state in found), State.UNMAPPED)
+    return min(states, key=severity, default=State.UNMAPPED)
 
 
 ADVICE = {

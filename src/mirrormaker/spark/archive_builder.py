@@ -18,7 +18,7 @@ _WRITTEN_WITHIN = 180.0  # seconds; it usually takes half a minute on two cores
 
 
 def make() -> None:
-    """Run a small Spark job, and have the JVM archive the classes that it has loaded."""
+    """Run small Spark jobs, and have the JVM archive the classes that they have loaded."""
     archive = class_archive.path()
     if archive.exists():
         return
@@ -31,6 +31,8 @@ def make() -> None:
         engine = Engine(None, [], 2, directory, directory / "log", [flag])
         engine.start_jvm()
         session = engine.start_session()
+        # A mirror runs an RDD, and a comparison a DataFrame.
+        session.sparkContext.parallelize(range(2), 2).mapPartitions(lambda numbers: numbers).collect()
         session.range(2).mapInArrow(lambda batches: batches, "id long").toArrow()
         session.stop()
         assert engine.process is not None and engine.process.stdin is not None

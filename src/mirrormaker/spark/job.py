@@ -1,62 +1,46 @@
-"""The Spark job that mirrors: positions -> stream -> positions.
+"""The Spark job that mirrors: one task for each stream, which runs for as long as the job lasts.
 
-One Arrow batch per stream becomes one task, and the stream runs in that task for as long as the job lasts. Records
-never leave the executor. The DataFrame carries only where each partition stood when the job began, and where it stands
-at the end.
+Records never leave the executor: nothing goes into a task but its settings, and nothing comes out of it. Positions travel
+between driver and streams over the control connection.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark import SparkContext, TaskContext
 
-from mirrormaker.model.position import Position
 from mirrormaker.worker.stream_task import StreamTask
 
-POSITIONS = pa.schema(
-    [
-        pa.field("stream", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-    ]
-)
+
+class Spark(NamedTuple):
+    """A running SparkContext, and the tag by which our jobs in it are cancelled."""
+
+    context: SparkContext
+    tag: str
 
 
-def run(spark: SparkSession, task: StreamTask, shares: Sequence[Sequence[Position]]) -> pa.Table:
-    """Start one stream per share, wait until all of them have ended, and return their last positions."""
-    positions = _data_frame(spark, pa.Table.from_batches([_rows(n, share) for n, share in enumerate(shares)]))
-    copied = positions.mapInArrow(stream_of(task), positions.schema)
-    return copied.toArrow()
-
-
-def _data_frame(spark: SparkSession, table: pa.Table) -> Any:
-    """Return the table as a DataFrame, and leave the process's active session as it is.
-
-    PySpark would make `spark` the active one for all threads, also where the rest of the program works with another.
-    """
-    sessions: Any = SparkSession
-    active = sessions._activeSession
+def run(spark: Spark, task: StreamTask, streams: int) -> None:
+    """Start so many streams, and wait until all of them have ended."""
+    context = spark.context
+    # Tags belong to the thread that runs the job.
+    context.addJobTag(spark.tag)
     try:
-        return spark.createDataFrame(table)
+        # An RDD, because a DataFrame would start Spark's SQL engine: that takes a second and a half.
+        context.parallelize(range(streams), streams).mapPartitions(stream_of(task)).collect()
     finally:
-        sessions._activeSession = active
+        context.removeJobTag(spark.tag)
 
 
-def stream_of(task: StreamTask):  # type: ignore[no-untyped-def]  # mapInArrow takes any callable
+def stream_of(task: StreamTask) -> Any:
     """Return the function that Spark runs in each task: one stream."""
 
-    def stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
+    def stream(numbers: Iterable[int]) -> Iterable[None]:
         from mirrormaker.worker.stream import run as run_stream
 
-        (rows,) = batches
-        number = rows.column("stream")[0].as_py()
+        (number,) = numbers
         context = TaskContext.get()
         assert context is not None
         # Spark collects garbage after every task: what is loaded by now need not be looked at again.
@@ -64,17 +48,7 @@ def stream_of(task: StreamTask):  # type: ignore[no-untyped-def]  # mapInArrow t
         gc.freeze()
         # Batches come and go by the thousand and form no cycles. The usual thresholds would cost 4 % of the CPU.
         gc.set_threshold(100_000, 50, 100)
-        yield _rows(number, run_stream(task, number, context.taskAttemptId()))
+        run_stream(task, number, context.taskAttemptId())
+        return ()
 
     return stream
-
-
-def _rows(number: int, positions: Sequence[Position]) -> pa.RecordBatch:
-    """Return a stream's positions as rows; without any, one empty row, because Spark starts no task without rows."""
-    rows: list[tuple[Any, ...]] = [(number, p.topic, p.partition, p.offset) for p in positions] or [
-        (number, None, None, None)
-    ]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), POSITIONS, strict=True)],
-        schema=POSITIONS,
-    )

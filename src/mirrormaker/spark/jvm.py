@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ MODULES = (
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 # No data goes through the driver's JVM, so it needs only a small heap, the quick compiler and one collector thread.
-FLAGS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+FLAGS = ("-Xmx512m", "-Xms48m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 
 
 def java() -> str:
@@ -93,6 +94,16 @@ def connect(process: subprocess.Popen[bytes], directory: Path) -> Any:
         return launch_gateway()
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def answers(gateway: Any) -> bool:
+    """Return True if the JVM behind a gateway listens; it is on this machine, so that is known at once."""
+    place = gateway.gateway_parameters
+    try:
+        with socket.create_connection((place.address, place.port), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def end(process: subprocess.Popen[bytes], within: float) -> None:

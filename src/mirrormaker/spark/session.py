@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from mirrormaker.errors import SparkError
+from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import class_archive, jvm, masters, shipping
 
 _LOG4J = """
@@ -30,22 +31,11 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
+_SLOTS_WITHIN = 10.0  # seconds for executors that have registered to take tasks; one is usual
 _ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
 _STOPS_WITHIN = 30.0  # seconds for a SparkContext whose application was ended; a cluster manager may be slow to answer
 
-# Without these a job is wrong: one Arrow batch must become one task, without a shuffle, and neither the types of its
-# columns nor the time that a task may take must depend on the user's settings. A running session can change all of
-# them.
-_JOB_SETTINGS = {
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2147483647",
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
-    "spark.sql.adaptive.enabled": "false",
-}
-
-# A session of our own has these too. Streams run for days, die and come back, so nothing may end a task because it
-# lasts long, or a job because a task failed.
+# Streams run for days, die and come back, so nothing may end a task because it lasts long, or a job because a task failed.
 _SETTINGS = {
     "spark.task.maxFailures": "2147483647",
     "spark.speculation": "false",
@@ -54,21 +44,19 @@ _SETTINGS = {
     "spark.network.timeoutInterval": "1s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
     "spark.locality.wait": "0",
+    "spark.python.worker.idleTimeoutSeconds": "0",
     # A larger function would be sent to executors as a file, and the clusters' secrets are in it.
     "spark.broadcast.UDFCompressionThreshold": "1g",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "mirrormaker.worker.daemon",
-    # There is one tiny plan, which runs once: compiling it would take longer than running it.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
 
 class Engine:
-    """A Spark session of our own and its JVM, from their start to their end."""
+    """A SparkContext of our own and its JVM, from their start to their end; a session on top of it for those who need SQL."""
 
     def __init__(
         self,
@@ -91,13 +79,15 @@ class Engine:
         self._master = masters.master_for(master or submitted.get("spark.master"), streams)
         self.master, self.is_local = self._master.url, self._master.is_local
         self.process: subprocess.Popen[bytes] | None = None
-        self.session: SparkSession | None = None
+        self.context: SparkContext | None = None
+        self.tag = "mirrormaker"
+        self._has_started = False  # a SparkContext, at least once
         self.log = log
         self._directory = directory
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
-        self._settings = {**_JOB_SETTINGS, **_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+        self._settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
         self._settings |= self._master.settings
         if self.is_local:
             self._java += class_archive.options() if java_options is None else java_options
@@ -118,30 +108,39 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """Return True while the JVM runs."""
-        return self.is_submitted or (self.process is not None and self.process.poll() is None)
+        if self.is_submitted:
+            return jvm.answers(self._gateway)
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def restarts(self) -> bool:
+        """Return True if another JVM can replace one that has died; spark-submit's is its own, and we are its child."""
+        return not self.is_submitted
 
     @property
     def packs_libraries(self) -> bool:
-        """Return True if starting the session takes longer than usual, because it packs the executors' libraries."""
+        """Return True if starting takes longer than usual, because it packs the executors' libraries."""
         return self._ships and not shipping.libraries_path().exists()
 
     def is_stopped(self) -> bool:
-        """Return True if the session has ended although the JVM runs; forget it then, so that another one can start."""
-        if self.session is None:
+        """Return True if the SparkContext has ended although the JVM runs; forget it then, so that another one can start."""
+        context: Any = self.context
+        if context is None:
             return True
-        context: Any = self.session.sparkContext
         try:
             if context._jsc is not None and not context._jsc.sc().isStopped():
                 return False
-            self.session.stop()
+            context.stop()
         except (Py4JError, OSError):
             pass
-        self._forget_session()
+        self._forget_context()
         return True
 
     def start_jvm(self) -> Any:
-        """Start the JVM and return it; it can match regular expressions before there is a session."""
+        """Start the JVM and return it; it can match regular expressions before there is a SparkContext."""
         if self.is_submitted:
+            if not self.is_alive:
+                raise SparkGone("the JVM that spark-submit has started has ended, and the mirror ends with it")
             return self._gateway.jvm
         self._forget_jvm()
         with self.log.open("ab") as log:
@@ -162,13 +161,22 @@ class Engine:
         return self._gateway.jvm
 
     def start_session(self) -> SparkSession:
-        """Start the session in the JVM."""
+        """Start a SparkContext, and a session with its SQL engine."""
+        return SparkSession(self.start_context())
+
+    def start_context(self) -> SparkContext:
+        """Start the SparkContext in the JVM."""
+        if self._has_started and self.given.get("spark.submit.deployMode") == "cluster":
+            raise SparkGone("the SparkContext has ended, and a driver in a cluster has only one; the mirror ends")
+        self._has_started = True
         conf = self._conf(self._gateway.jvm)
         if self._ships:
             conf.setAll(list(shipping.settings(self._directory, self._master.archives, self.given).items()))
         self._await_end_of_last()
-        self.session = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
-        return self.session
+        self.context = SparkContext(conf=conf, gateway=self._gateway)
+        if not self.is_local:
+            _await_slots(self.context)
+        return self.context
 
     def _await_end_of_last(self) -> None:
         """Wait until a SparkContext that is being stopped has gone: a JVM has one at a time."""
@@ -179,25 +187,25 @@ class Engine:
 
     def _forget_jvm(self) -> None:
         """Clear PySpark's memory of a dead JVM; otherwise it would not start another one in this process."""
-        self._forget_session()
+        self._forget_context()
         context: Any = SparkContext
         context._gateway = context._jvm = None
 
-    def _forget_session(self) -> None:
-        self.session = None
+    def _forget_context(self) -> None:
+        self.context = None
         context: Any = SparkContext
         context._active_spark_context = None
         sessions: Any = SparkSession
         sessions._instantiatedSession = sessions._activeSession = None
 
     def end(self) -> None:
-        """Tell a cluster that the session ends, and end the JVM."""
-        if self.session is not None:
-            context: Any = self.session.sparkContext
+        """Tell a cluster that the application ends, and end the JVM."""
+        if self.context is not None:
+            context: Any = self.context
             # It would print a stack trace when the JVM closes the connection.
             context._accumulatorServer.shutdown()
             if not self.is_local:
-                stopper = threading.Thread(target=self.session.stop, daemon=True)
+                stopper = threading.Thread(target=context.stop, daemon=True)
                 stopper.start()
                 stopper.join(_ENDS_WITHIN)
         if self.process is not None:
@@ -210,11 +218,30 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
+def _await_slots(context: Any) -> None:
+    """Wait until every executor that has registered offers its slots, or one of them would get all streams.
+
+    Spark itself waits until they have registered, and gives them tasks a second later.
+    """
+    backend = context._jsc.sc().schedulerBackend()
+    deadline = time.monotonic() + _SLOTS_WITHIN
+    try:
+        executors = backend.getExecutorIds()
+        for number in range(executors.size()):
+            executor = executors.apply(number)
+            # An executor that is gone again has no entry.
+            while (slots := backend.getExecutorAvailableCpus(executor)).isDefined() and slots.get().signum() == 0:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.05)
+    except Py4JError:
+        return  # a cluster manager that knows no executors
+
+
 class ExistingSession:
     """A Spark session that someone else has started: jobs run on it, but it is neither configured nor stopped.
 
-    Jobs get a session of their own on the same SparkContext (`SparkSession.newSession`), so `_JOB_SETTINGS` change
-    nothing for the owner's queries. The settings of a SparkContext stay as they are, and some make a difference:
+    The settings of its SparkContext stay as they are, and some make a difference:
 
     - `spark.task.maxFailures` (in `local[N,F]` it is F, in `local[N]` 1): a stream that fails more often fails the job.
       The mirror then starts another job. Nothing is lost or sent twice, but all streams pause for some seconds.
@@ -225,14 +252,14 @@ class ExistingSession:
     - `PYSPARK_PYTHON`: in a local session, the Python workers must find this package and its libraries by themselves.
     """
 
-    def __init__(self, session: SparkSession, extra: Iterable[tuple[str, str]] = ()) -> None:
-        """`extra` are settings for our jobs; those that a running session cannot change are left out."""
+    restarts = False  # only the owner can
+
+    def __init__(self, session: SparkSession) -> None:
+        """Take a session whose SparkContext is in this process."""
         if getattr(session, "_jsparkSession", None) is None:
             raise SparkError("this is a Spark Connect session; mirroring needs one with a SparkContext in this process")
-        self._owner = session
         self._context: Any = session.sparkContext
-        self._extra = dict(extra)
-        self.session: SparkSession | None = None
+        self.tag = f"mirrormaker-{uuid.uuid4()}"  # the owner may run several mirrors
         self.master: str = self._context.master
         self.is_local = self.master.startswith("local")
         self.given: dict[str, str] = dict(self._context.getConf().getAll())
@@ -250,27 +277,22 @@ class ExistingSession:
     def start_jvm(self) -> Any:
         """Return the session's JVM."""
         if not self.is_alive:
-            raise SparkError("the Spark session was stopped; start another one, and mirror with that")
+            raise SparkGone("the Spark session was stopped; start another one, and mirror with that")
         return self._context._jvm
 
     def is_stopped(self) -> bool:
         """Return True if the owner has stopped the session."""
         return not self.is_alive
 
-    def start_session(self) -> SparkSession:
-        """Return a session for our jobs, on the owner's SparkContext."""
+    def start_context(self) -> SparkContext:
+        """Return the owner's SparkContext."""
         self.start_jvm()
         if not self.is_local:
             shipping.add_to(self._context)
-        if self.session is None:
-            self.session = self._owner.newSession()
-            for key, value in {**_JOB_SETTINGS, **self._extra}.items():
-                if self.session.conf.isModifiable(key):
-                    self.session.conf.set(key, value)
-        return self.session
+        context: SparkContext = self._context
+        return context
 
     def end(self) -> None:
         """Cancel our jobs that still run; those of the owner go on."""
-        if self.session is not None and self.is_alive:
-            self.session.interruptAll()
-        self.session = None
+        if self.is_alive:
+            self._context.cancelJobsWithTag(self.tag)

@@ -30,7 +30,7 @@ def _is_installed(name: str) -> bool:
 # Libraries that every Python with Arrow UDFs has, and libraries that only we need. The last two are for Kerberos, and
 # are shipped if they are installed here; they need the system's libgssapi-krb5-2.
 _OWN_LIBRARIES = ("kafka-python", "crc32c", *filter(_is_installed, ("gssapi", "decorator")))
-_LIBRARIES = ("pyarrow", "numpy", *_OWN_LIBRARIES)
+STREAM_LIBRARIES = ("pyarrow", "numpy", *_OWN_LIBRARIES)
 _NOT_NEEDED = ("/tests/", "/include/", "pyarrow/src/", "/doc/", "/docs/")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 # The names of both archives on an executor.
@@ -65,23 +65,24 @@ def add_to(context: Any) -> None:
 def code(directory: Path) -> Path:
     """Pack this package into an archive in `directory`; its name has a checksum of the contents."""
     home = Path(mirrormaker.__file__).parent
-    files = {Path("mirrormaker", file.relative_to(home)): file for file in sorted(home.rglob("*.py*"))}
+    # Python writes its compiled files under a name that ends with a number, and renames them.
+    whole = (file for file in sorted(home.rglob("*")) if file.is_file() and not file.suffix[1:].isdigit())
+    files = {Path("mirrormaker", file.relative_to(home)): file for file in whole}
     contents = hashlib.sha256()
     for name, file in files.items():
-        if file.is_file():
-            contents.update(f"{name} {file.stat().st_size} ".encode() + file.read_bytes())
+        contents.update(f"{name} {file.stat().st_size} ".encode() + file.read_bytes())
     path = directory / f"{CODE}-{contents.hexdigest()[:12]}.tar.gz"
     return path if path.exists() else _pack(path, files)
 
 
-def libraries_path(names: Sequence[str] = _LIBRARIES) -> Path:
+def libraries_path(names: Sequence[str] = STREAM_LIBRARIES) -> Path:
     """Return where the packed libraries are kept; their versions are part of the name."""
     versions = " ".join(f"{name}=={distribution(name).version}" for name in names)
     name = f"libraries-{hashlib.sha256(f'{sys.platform} {PYTHON} {versions}'.encode()).hexdigest()[:12]}.tar.gz"
     return cache_directory() / name
 
 
-def libraries(names: Sequence[str] = _LIBRARIES) -> Path:
+def libraries(names: Sequence[str] = STREAM_LIBRARIES) -> Path:
     """Return the packed libraries; the first call packs them, and keeps them for this user."""
     path = libraries_path(names)
     if path.exists():
@@ -95,8 +96,8 @@ def libraries(names: Sequence[str] = _LIBRARIES) -> Path:
     return _pack(path, files)
 
 
-def driver_libraries() -> Path:
-    """Return the packed libraries of a driver that runs in a cluster: all that we depend on, except Spark itself."""
+def driver_libraries() -> list[str]:
+    """Return the libraries of a driver that runs in a cluster: all that we depend on, except Spark itself."""
     needed: dict[str, None] = {}
     waiting = [*(distribution("mirrormaker").requires or ()), *_OWN_LIBRARIES]
     while waiting:
@@ -105,7 +106,7 @@ def driver_libraries() -> Path:
         if "extra ==" not in requirement and name not in {*needed, "pyspark"} and _is_installed(name):
             needed[name] = None
             waiting += distribution(name).requires or ()
-    return libraries(sorted(needed))
+    return sorted(needed)
 
 
 def _pack(path: Path, files: dict[Path, Path]) -> Path:

@@ -51,7 +51,7 @@ class Submission:
         archives = [settings.pop("spark.archives")] if "spark.archives" in settings else []
         if self._ships:
             archives.append(f"{shipping.code(self.directory)}#{shipping.CODE}")
-            archives.append(f"{shipping.driver_libraries()}#{shipping.LIBRARIES}")
+            archives.append(f"{shipping.libraries(self._libraries)}#{shipping.LIBRARIES}")
         line = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", self.master.url]
         line += ["--deploy-mode", "cluster" if self.in_cluster else "client", "--name", self.name]
         secrets = {key: value for key, value in settings.items() if _SECRET.search(key)}
@@ -67,6 +67,16 @@ class Submission:
     def environment(self) -> dict[str, str]:
         """The variables for `spark-submit`."""
         return {**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    @property
+    def packs_libraries(self) -> bool:
+        """Return True if `line` takes longer than usual, because it packs libraries."""
+        return self._ships and not shipping.libraries_path(self._libraries).exists()
+
+    @property
+    def _libraries(self) -> Sequence[str]:
+        """The libraries that are sent: those of streams, and those of a driver that runs there too."""
+        return shipping.driver_libraries() if self.in_cluster else shipping.STREAM_LIBRARIES
 
     @property
     def _ships(self) -> bool:

@@ -49,6 +49,11 @@ _SPARK_SETTINGS = {
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.executor.memory": "1g",
     "spark.sql.execution.arrow.localRelationThreshold": "48MB",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.adaptive.enabled": "false",
+    # Few small plans, each of which runs once: compiling them would take longer than running them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _STREAMS = 64  # half of the cores that are requested from a Spark cluster at most
 _HEAP = "-Xmx1g"

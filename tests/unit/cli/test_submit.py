@@ -21,7 +21,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     # Packing the real libraries takes seconds.
     (tmp_path / "libraries.tar.gz").touch()
-    monkeypatch.setattr("mirrormaker.spark.shipping.driver_libraries", lambda: tmp_path / "libraries.tar.gz")
+    monkeypatch.setattr("mirrormaker.spark.shipping.libraries_path", lambda names: tmp_path / "libraries.tar.gz")
     (tmp_path / "source.properties").write_text("bootstrap.servers=a:9092\ngroup.id=g\n")
     (tmp_path / "target.properties").write_text("bootstrap.servers=b:9092\n")
     monkeypatch.chdir(tmp_path)

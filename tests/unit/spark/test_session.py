@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from mirrormaker.errors import SparkError
+from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import shipping
 from mirrormaker.spark.session import ExistingSession
 
@@ -38,6 +38,7 @@ class Context:
         self._jvm = object()
         self._python_includes = ["the-owners.zip"]
         self.archives: list[str] = []
+        self.cancelled: list[str] = []
 
     def getConf(self) -> Context:
         return self
@@ -48,6 +49,9 @@ class Context:
     def addArchive(self, path: str) -> None:
         self.archives.append(path)
 
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.cancelled.append(tag)
+
 
 class Session:
     """As much of a SparkSession as is used."""
@@ -55,23 +59,7 @@ class Session:
     def __init__(self, context: Context) -> None:
         self.sparkContext = context
         self._jsparkSession = object()
-        self.conf = self
-        self.settings: dict[str, str] = {}
-        self.others: list[Session] = []
-        self.interrupted = self.was_stopped = False
-
-    def newSession(self) -> Session:
-        self.others.append(Session(self.sparkContext))
-        return self.others[-1]
-
-    def isModifiable(self, key: str) -> bool:
-        return key.startswith("spark.sql.")
-
-    def set(self, key: str, value: str) -> None:
-        self.settings[key] = value
-
-    def interruptAll(self) -> None:
-        self.interrupted = True
+        self.was_stopped = False
 
     def stop(self) -> None:
         self.was_stopped = True
@@ -81,29 +69,21 @@ def session(master: str = "local[4]") -> Any:
     return Session(Context(master))
 
 
-def test_jobs_get_their_own_session_and_the_owners_settings_stay() -> None:
+def test_jobs_run_in_the_owners_context_under_a_tag_of_their_own() -> None:
     owner = session()
-    spark: Any = ExistingSession(owner, [("spark.sql.shuffle.partitions", "7"), ("spark.executor.memory", "1g")])
-    ours: Any = spark.start_session()
-    assert spark.start_session() is ours
-    assert owner.settings == {}
-    assert ours.settings["spark.sql.execution.arrow.localRelationThreshold"] == "0"
-    assert ours.settings["spark.sql.execution.arrow.maxRecordsPerBatch"] == "2147483647"
-    assert ours.settings["spark.sql.adaptive.enabled"] == "false"
-    assert ours.settings["spark.sql.shuffle.partitions"] == "7"
-    assert "spark.executor.memory" not in ours.settings, "a running session cannot change it"
+    first, second = ExistingSession(owner), ExistingSession(owner)
+    assert first.start_context() is second.start_context() is owner.sparkContext
+    assert first.tag != second.tag, "one mirror must not cancel the jobs of another"
 
 
 def test_the_end_cancels_our_jobs_and_stops_nothing() -> None:
     owner = session()
     spark: Any = ExistingSession(owner)
-    ours: Any = spark.start_session()
+    spark.start_context()
     spark.end()
-    assert ours.interrupted
-    assert not owner.interrupted
-    assert not (ours.was_stopped or owner.was_stopped)
+    assert owner.sparkContext.cancelled == [spark.tag]
+    assert not owner.was_stopped
     assert spark.is_alive
-    spark.end()
 
 
 def test_a_session_that_was_stopped_or_has_died_is_not_used() -> None:
@@ -115,8 +95,8 @@ def test_a_session_that_was_stopped_or_has_died_is_not_used() -> None:
     owner.sparkContext._jsc.dead, owner.sparkContext._jsc.stopped = False, True
     assert not spark.is_alive
     owner.sparkContext._jsc = None
-    with pytest.raises(SparkError, match="was stopped"):
-        spark.start_session()
+    with pytest.raises(SparkGone, match="was stopped"):
+        spark.start_context()
     spark.end()
 
 
@@ -147,13 +127,13 @@ def test_a_cluster_gets_our_code_once_and_keeps_its_own_arrow(cache: Path) -> No
     spark = ExistingSession(owner)
     assert not spark.is_local
     assert spark.given["spark.driver.host"] == "10.0.0.1"
-    spark.start_session()
-    spark.start_session()
+    spark.start_context()
+    spark.start_context()
     assert [path.partition("#")[2] for path in owner.sparkContext.archives] == [shipping.CODE, shipping.LIBRARIES]
     assert owner.sparkContext._python_includes == ["the-owners.zip", shipping.CODE, shipping.LIBRARIES]
     code, libraries = (Path(path.partition("#")[0]) for path in owner.sparkContext.archives)
     assert (code.parent, libraries.parent) == (cache, cache), "executors that start later must find them too"
-    assert "mirrormaker/worker/stream.py" in names_in(code)
+    assert {"mirrormaker/worker/stream.py", "mirrormaker/status/page.html"} <= set(names_in(code))
     packages = {name.partition("/")[0] for name in names_in(libraries)}
     assert {"kafka", "crc32c"} <= packages
     assert packages.isdisjoint({"pyarrow", "numpy"})
@@ -161,5 +141,5 @@ def test_a_cluster_gets_our_code_once_and_keeps_its_own_arrow(cache: Path) -> No
 
 def test_a_local_session_needs_no_code() -> None:
     owner = session()
-    ExistingSession(owner).start_session()
+    ExistingSession(owner).start_context()
     assert not owner.sparkContext.archives
