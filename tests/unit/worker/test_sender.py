@@ -219,6 +219,7 @@ def test_each_error_code_of_one_partition_ends_in_the_right_way(
 ) -> None:
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr("mirrormaker.worker.stream_metadata._REFRESH_PAUSE", 0.0)
+    monkeypatch.setattr("mirrormaker.worker.outlet._DAMAGED_FOR", 0.0)
 
     async def scene(stage: Stage) -> None:
         ending = await refused(stage, code)
@@ -246,6 +247,16 @@ def test_a_target_that_refuses_the_epoch_of_mirrors_gets_one_of_its_own(
         marked = replace(START, identity=Identity(7, MARKED_EPOCH))
         ending = await refused(stage, INVALID_PRODUCER_EPOCH, marked)
         assert isinstance(ending, Renumber) and ending.where == RestartAt.UNMARKED
+
+    play(scene)
+
+
+def test_a_record_is_not_given_up_while_it_may_just_arrive_damaged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that damages everything for a second must not cost a record."""
+    monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
+
+    async def scene(stage: Stage) -> None:
+        assert await refused(stage, 2) is None
 
     play(scene)
 
