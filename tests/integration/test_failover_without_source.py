@@ -32,11 +32,11 @@ class Remains:
         target.create_topic(topic)
         send(target, topic, 0, 100, partitions=1)
 
-    def left(self, mapped: int, checkpoints: Collection[Checkpoint]) -> None:
-        """Store a map up to a source offset, and checkpoints."""
+    def left(self, mapped: int, checkpoints: Collection[Checkpoint] | None) -> None:
+        """Store a map up to a source offset, and checkpoints; None: the mirror had no groups."""
         asyncio.run(self._leave(mapped, checkpoints))
 
-    async def _leave(self, mapped: int, checkpoints: Collection[Checkpoint]) -> None:
+    async def _leave(self, mapped: int, checkpoints: Collection[Checkpoint] | None) -> None:
         client, nobody = wire_client(self.target.bootstrap), Client(Endpoint((("127.0.0.1", 1),)))
         nobody.id = self.source_id
         await client.refresh()
@@ -46,9 +46,10 @@ class Remains:
             cuts = (Cut(0, offset, offset),)
             await keeper.begin([Position(self.topic, 0, offset, -1, "", US, client.id, "", 1, cuts)])
             await keeper.write([(self.topic, 0)])
-        rows = Checkpoints(client, self.source_id)
-        await rows.start()
-        await rows.write(checkpoints)
+        if checkpoints is not None:
+            rows = Checkpoints(client, self.source_id)
+            await rows.start()
+            await rows.write(checkpoints)
         client.close()
         await asyncio.sleep(0)
 
@@ -111,6 +112,13 @@ def test_groups_go_on_where_the_map_and_the_checkpoints_say(remains: Remains) ->
     assert [committed(target, group, topic)[0] for group in (ahead, expired, foreign, late)] == [80, 20, 33, 95]
     (way_out,) = [row.advice for row in report.groups if row.advice]
     assert "--delete-offsets" in way_out
+
+
+def test_a_mirror_that_had_no_groups_is_no_success(remains: Remains) -> None:
+    remains.left(100, None)
+    report = remains.fail_over(is_dry=True)
+    assert report.exit_code == 3
+    assert f"has no topic {remains.source_id}.checkpoints.internal" in "\n".join(report.lines())
 
 
 def test_records_that_the_target_has_lost_are_counted(remains: Remains) -> None:

@@ -95,7 +95,9 @@ class Failover:
         groups: list[GroupStart] = []
         if settings.sync is not None and (closes or settings.is_dry):
             sync = replace(settings.sync, alias=settings.sync.alias or topic.source_id)
-            groups = await LastSync(self._source, self._target, sync, maps).run(is_dry=settings.is_dry)
+            last = LastSync(self._source, self._target, sync, maps)
+            groups = await last.run(is_dry=settings.is_dry)
+            self._troubles += filter(None, [last.trouble])
         return await self._report(side, maps, groups)
 
     async def _read(self) -> tuple[SourceSide | None, dict[TopicPartition, PartitionMap]]:

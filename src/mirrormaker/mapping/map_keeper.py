@@ -98,9 +98,10 @@ class MapKeeper:
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
                 self._maps[position.key] = PartitionMap() if self._topic is None else self._topic.read(position.key)
-            self._maps[position.key].begin(position)
-            if self._maps[position.key].is_due:
-                # An identity that the map lacks is stored with the next write, also if its partition does not move.
+            found = self._maps[position.key]
+            found.begin(position)
+            if found.is_due or found.is_stale:
+                # An identity or a piece that the map lacks is stored with a next write, also if the partition does not move.
                 self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)

@@ -80,3 +80,17 @@ def test_an_identity_that_the_map_lacks_is_stored_though_its_partition_does_not_
         assert topic.identities == {OLD}
 
     play(scenario)
+
+
+def test_a_map_that_ends_before_the_ledger_is_completed_though_its_partition_does_not_move() -> None:
+    async def scenario(log: KeyedLog, keeper: MapKeeper, topic: MapTopic) -> None:
+        await keeper.begin([START])
+        await keeper.write([START.key])
+        successor = new_keeper(topic.target)
+        await successor.open()
+        await successor.begin([replace(START, offset=30, cuts=(Cut(0, 20, 70),))])
+        await successor.write([])
+        await topic.refresh()
+        assert topic.read(START.key).end == 30
+
+    play(scenario)
