@@ -9,10 +9,12 @@ from collections.abc import Collection
 import pytest
 
 from mirrormaker.embedded import Cluster
+from mirrormaker.errors import ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
-from mirrormaker.groups.failover import Failover, FailoverSettings, find_map
+from mirrormaker.groups.failover import Failover, FailoverSettings
 from mirrormaker.groups.failover_report import FailoverReport
 from mirrormaker.groups.sync import SyncSettings
+from mirrormaker.mapping.flow_choice import find_map
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.model.topic_filter import Filter
@@ -53,13 +55,13 @@ class Remains:
         client.close()
         await asyncio.sleep(0)
 
-    def fail_over(self, *, is_dry: bool = False) -> FailoverReport:
+    def fail_over(self, *, is_dry: bool = False, topics: str = "") -> FailoverReport:
         async def run() -> FailoverReport:
             client = wire_client(self.target.bootstrap)
             try:
                 settings = FailoverSettings(
                     group_id="mirror",
-                    topics=Filter.of(self.topic, None),
+                    topics=Filter.of(topics or self.topic, None),
                     sync=SyncSettings(lambda name: name.startswith(self.topic)),
                     by="me",
                     is_dry=is_dry,
@@ -119,6 +121,14 @@ def test_a_mirror_that_had_no_groups_is_no_success(remains: Remains) -> None:
     report = remains.fail_over(is_dry=True)
     assert report.exit_code == 3
     assert f"has no topic {remains.source_id}.checkpoints.internal" in "\n".join(report.lines())
+
+
+def test_a_slip_of_the_pen_closes_nothing(remains: Remains) -> None:
+    remains.left(100, [])
+    for topics in ("ordres", f"{remains.topic},ordres", "ordres.*"):
+        with pytest.raises(ClusterError, match=r"^ordres.*the offset map has no such topic; nothing was changed"):
+            remains.fail_over(topics=topics)
+    assert not remains.fail_over(is_dry=True).is_closed
 
 
 def test_records_that_the_target_has_lost_are_counted(remains: Remains) -> None:

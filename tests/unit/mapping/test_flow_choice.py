@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mirrormaker.errors import ClusterError
-from mirrormaker.groups.failover import find_map, undo
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.mapping.flow_choice import find_map, undo
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map_format import BlockKey, Fence, pack_key
 from mirrormaker.wire.client.cluster import Cluster
