@@ -121,7 +121,8 @@ def _filter(args: argparse.Namespace, source: SourceSettings) -> Filter:
 async def _failed_over(
     args: argparse.Namespace, source: SourceSettings, target: TargetSettings, topics: Filter
 ) -> FailoverReport:
-    from mirrormaker.groups.failover import Failover, FailoverSettings, find_map, id_of
+    from mirrormaker.groups.failover import Failover, FailoverSettings
+    from mirrormaker.mapping.flow_choice import find_map, id_of
     from mirrormaker.wire.client.cluster import Cluster
     from mirrormaker.zookeeper.lookup import endpoint_of
 
@@ -157,8 +158,8 @@ async def _failed_over(
 
 
 async def _undone(args: argparse.Namespace, source: SourceSettings, target: TargetSettings) -> str:
-    from mirrormaker.groups.failover import find_map, id_of, undo
     from mirrormaker.mapping.fence_watch import describe_fence
+    from mirrormaker.mapping.flow_choice import find_map, id_of, undo
     from mirrormaker.wire.client.cluster import Cluster
     from mirrormaker.zookeeper.lookup import endpoint_of
 

@@ -10,11 +10,12 @@ Closing a flow means to write a fence into the offset map: a mirror that runs st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, UnsupportedRequest, describe
+from mirrormaker.errors import OUTAGE, ClusterError, UnsupportedRequest
 from mirrormaker.groups.failover_groups import LastSync
 from mirrormaker.groups.failover_report import FailoverReport, GroupStart
 from mirrormaker.groups.flow_ends import (
@@ -30,7 +31,7 @@ from mirrormaker.groups.flow_ends import (
 from mirrormaker.groups.sync import SyncSettings
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import describe_fence
-from mirrormaker.mapping.map_topic import TOPIC, MapTopic, open_map, sources_of
+from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import Fence
 from mirrormaker.model.topic_filter import Filter, python_matcher
@@ -40,11 +41,11 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 
 Show = Callable[[str], None]
 
-_LOOK_EVERY = 0.5  # seconds between two looks at the lag
+_LOOK_EVERY = 1.0  # seconds between two looks at the lag, or at the mirror's group
 _SHOW_EVERY = 2.0  # seconds between two lines of progress
 # Seconds for a mirror to notice the fence (5), to bring in its answers (8), to commit and to leave the group.
 _STOPS_WITHIN = 30.0
-_SOURCE_WITHIN = 15.0  # seconds for the first answer of the source
+_STOPS_UNSEEN = 15.0  # seconds to wait where the source cannot tell who is in a group (Kafka 0.8)
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Failover:
                 f"{describe_fence(topic.fence)}. --dry.run shows how it stands, --repeat goes on with a failover that was"
                 " interrupted, --undo opens the flow again"
             )
+        self._check_choice()
         has_caught_up = True
         if self._source is not None and not settings.is_dry:
             has_caught_up = await self._wait_for_mirror(self._source)
@@ -91,25 +93,36 @@ class Failover:
             await self._close()
         side, maps = await self._read()
         groups: list[GroupStart] = []
-        if settings.sync is not None and (closes or settings.is_dry):
+        if settings.sync is not None:
             sync = replace(settings.sync, alias=settings.sync.alias or topic.source_id)
-            groups = await LastSync(self._source, self._target, sync, maps).run(is_dry=settings.is_dry)
+            last = LastSync(self._source, self._target, sync, maps)
+            groups = await last.run(is_dry=not closes)
+            self._troubles += filter(None, [last.trouble])
         return await self._report(side, maps, groups)
 
     async def _read(self) -> tuple[SourceSide | None, dict[TopicPartition, PartitionMap]]:
         """Read the source, if there is one, and the map."""
         await self._target.refresh()
         await self._topic.refresh()
-        keys = {key for key in self._topic.partitions if self._is_chosen(key[0])}
-        side: SourceSide | None = None
-        if self._source is not None:
-            keys |= self._source_keys(self._source)
-            side = await self._read_source(self._source, keys)
-        if not keys:
-            raise ClusterError(f"no topic that was chosen is in the offset map of {self._target.endpoint}")
-        for name in sorted(set(self._settings.topics.names) - {topic for topic, _ in keys}):
-            self._troubles.append(f"{name}: neither the source nor the offset map has this topic")
+        keys = self._keys()
+        side = await self._read_source(self._source, keys) if self._source is not None else None
         return side, maps_of(self._topic, sorted(keys), side.ledger if side is not None else {})
+
+    def _check_choice(self) -> None:
+        """Raise ClusterError for a topic that nobody has, before anything is closed because of a slip of the pen."""
+        found = {topic for topic, _ in self._keys()}
+        unknown = sorted(set(self._settings.topics.names) - found)
+        if unknown or not found:
+            names = ", ".join(unknown) or self._settings.topics.pattern
+            place = (
+                "the offset map has no such topic" if self._source is None else "neither the source nor the map has it"
+            )
+            raise ClusterError(f"{names}: {place}; nothing was changed")
+
+    def _keys(self) -> set[TopicPartition]:
+        """Return the chosen partitions that the map or the source has."""
+        keys = {key for key in self._topic.partitions if self._is_chosen(key[0])}
+        return keys if self._source is None else keys | self._source_keys(self._source)
 
     def _source_keys(self, source: Cluster) -> set[TopicPartition]:
         chosen = self._settings.topics.chosen(source.topics.values(), python_matcher(self._settings.topics.pattern))
@@ -173,27 +186,24 @@ class Failover:
         )
 
     async def _progress(self, source: Cluster, missing: Mapping[TopicPartition, int | None], left: float) -> str:
-        members = await self._members(source)
+        members = None
+        with contextlib.suppress(UnsupportedRequest):
+            members = await self._members(source)
         hint = f"; no mirror runs: group {self._settings.group_id} has no members" if members == 0 else ""
         return f"waiting for the mirror: {_records(missing)} are not on the target yet; {left:.0f} s left{hint}"
 
     async def _members(self, source: Cluster) -> int | None:
-        """Return how many mirrors run; None if the source does not tell."""
+        """Return how many mirrors run; None if the source does not answer now."""
         try:
             return await mirror_members(source, self._settings.group_id)
-        except (*OUTAGE, UnsupportedRequest):
+        except OUTAGE:
             return None
 
     # -- closing the flow
 
     async def _close(self) -> None:
         if self._topic.fence is None:
-            try:
-                await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
-            except BrokerError as error:
-                if error.code != TOPIC_AUTHORIZATION_FAILED:
-                    raise
-                raise ClusterError(denied(self._target.endpoint, "Write", "topic", TOPIC)) from error
+            await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
             self._show(f"the flow is closed: {TOPIC} on {self._target.endpoint} has a fence")
             others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
             if others:
@@ -201,8 +211,13 @@ class Failover:
                 self._show(
                     f"a fence is for all topics of a source cluster, so these are no longer mirrored either: {names}"
                 )
-        if self._source is not None:
+        if self._source is None:
+            return
+        try:
             await self._wait_until_stopped(self._source)
+        except UnsupportedRequest:
+            self._show(f"the source cannot tell whether a mirror runs; waiting {_STOPS_UNSEEN:g} s for it to stop")
+            await asyncio.sleep(_STOPS_UNSEEN)
 
     async def _wait_until_stopped(self, source: Cluster) -> None:
         """Wait until the mirror has left its group."""
@@ -247,44 +262,3 @@ def _records(missing: Mapping[TopicPartition, int | None]) -> str:
     known = sum(count or 0 for count in missing.values())
     most = max(missing, key=lambda key: missing[key] or 0)
     return f"{known:,} records of {len(missing):,} partitions (most of them in {most[0]}-{most[1]})"
-
-
-async def find_map(target: Cluster, source_id: str, is_chosen: Callable[[str], bool] = lambda name: True) -> MapTopic:
-    """Return the map of a flow: that of a source cluster, or without an id the only one that has chosen topics."""
-    if source_id:
-        return await open_map(target, source_id)
-    sources = await sources_of(target)
-    candidates = [name for name, topics in sources.items() if any(map(is_chosen, topics))]
-    if len(candidates) == 1:
-        return await open_map(target, candidates[0])
-    if not candidates:
-        known = f" of the chosen topics; it has {', '.join(sorted(set().union(*sources.values())))}" if sources else ""
-        raise ClusterError(
-            f"{target.endpoint} has no offset map (topic {TOPIC}){known}: no mirror has written one there"
-        )
-    raise ClusterError(
-        f"{len(candidates)} source clusters have chosen topics in {TOPIC}: name one with --source.id:"
-        f" {', '.join(sorted(candidates))}"
-    )
-
-
-async def undo(topic: MapTopic) -> Fence:
-    """Remove the fence of a flow; return it. Raise ClusterError if there is none."""
-    fence = topic.fence
-    if fence is None:
-        raise ClusterError(f"no failover has closed the flow from {topic.source_id}: there is nothing to undo")
-    await topic.write_fence(None)
-    return fence
-
-
-async def id_of(source: Cluster, group_id: str) -> str:
-    """Return the id under which the map knows a source; raise ClusterError if it does not answer within 15 s."""
-    try:
-        await asyncio.wait_for(source.refresh(), _SOURCE_WITHIN)
-    except (*OUTAGE, MirrorError) as error:
-        reason = "no answer in time" if isinstance(error, asyncio.TimeoutError) else describe(error)
-        raise ClusterError(
-            f"the source cluster cannot be reached: {reason} (bootstrap.servers={source.endpoint}); if it is gone:"
-            " --source.is.gone"
-        ) from error
-    return source.id or f"group {group_id}"

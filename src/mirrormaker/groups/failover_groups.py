@@ -51,6 +51,16 @@ class LastSync:
         self._checkpoints = Checkpoints(target, settings.alias, self._see)
         self._has_checkpoints = False
 
+    @property
+    def trouble(self) -> str:
+        """Return why nothing is known of groups; empty if all is well."""
+        if self._source is not None or self._has_checkpoints:
+            return ""
+        return (
+            f"{self._target.endpoint} has no topic {self._checkpoints.topic}: the mirror did not keep groups in step (--groups), or"
+            " it has another source.cluster.alias; consumers start where their auto.offset.reset says"
+        )
+
     async def run(self, *, is_dry: bool) -> list[GroupStart]:
         """Write what is still to write, unless `is_dry`; return where each group goes on."""
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from mirrormaker.control.control_messages import PartitionReport
@@ -20,8 +20,8 @@ from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap, Writing
-from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key
-from mirrormaker.model.position import Position
+from mirrormaker.model.offset_map_format import BlockKey, IdentityKey, pack_block, pack_identity, pack_key
+from mirrormaker.model.position import Identity, Position
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -98,7 +98,11 @@ class MapKeeper:
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
                 self._maps[position.key] = PartitionMap() if self._topic is None else self._topic.read(position.key)
-            self._maps[position.key].begin(position)
+            found = self._maps[position.key]
+            found.begin(position)
+            if found.is_due or found.is_stale:
+                # An identity or a piece that the map lacks is stored with a next write, also if the partition does not move.
+                self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)
 
@@ -166,6 +170,7 @@ class MapKeeper:
         if self._fence_watch is not None:
             for batch in offsets:
                 self._fence_watch.wrote(batch)
+        self._topic.identities |= _identities(writings).keys()
         for key, writing in writings.items():
             if key in self._maps:
                 self._maps[key].stored(writing)
@@ -175,7 +180,12 @@ class MapKeeper:
 
     def _rows(self, writings: dict[TopicPartition, Writing]) -> list[keyed_topic.Row]:
         now = int(time.time() * 1000)
-        rows: list[keyed_topic.Row] = []
+        known = self._topic.identities if self._topic is not None else set()
+        rows: list[keyed_topic.Row] = [
+            (pack_key(IdentityKey(self.source_id, identity)), pack_identity(key, now))
+            for identity, key in _identities(writings).items()
+            if identity not in known
+        ]
         for key, writing in writings.items():
             for block in writing.blocks:
                 rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
@@ -253,3 +263,7 @@ class MapKeeper:
             found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
             if found.is_due:
                 self._stale[key] = None
+
+
+def _identities(writings: Mapping[TopicPartition, Writing]) -> dict[Identity, TopicPartition]:
+    return {block.identity: key for key, writing in writings.items() for block in writing.blocks}

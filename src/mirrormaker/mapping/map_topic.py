@@ -14,12 +14,14 @@ from mirrormaker.model.offset_map_format import (
     BlockKey,
     Fence,
     FenceKey,
+    IdentityKey,
     pack_fence,
     pack_key,
     unpack_block,
     unpack_fence,
     unpack_key,
 )
+from mirrormaker.model.position import Identity
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -36,6 +38,8 @@ class MapTopic:
         """`source_id` is the id of the source cluster."""
         self.target, self.source_id = target, source_id
         self.fence: Fence | None = None
+        # Every identity that mirrors of this source have used since they store them: blocks may be replaced, these stay.
+        self.identities: set[Identity] = set()
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         # The offset up to which the topic was read.
         self.end = 0
@@ -52,6 +56,8 @@ class MapTopic:
             return
         if isinstance(key, FenceKey):
             self.fence = None if value is None else unpack_fence(value)
+        elif isinstance(key, IdentityKey):
+            self.identities.add(key.identity)
         elif value is None:
             self._blocks[key.source].pop(key.start, None)
         else:
@@ -74,7 +80,11 @@ class MapTopic:
     async def write_fence(self, fence: Fence | None) -> None:
         """Forbid that a flow from this source goes on, or allow it again."""
         value = None if fence is None else pack_fence(fence)
-        await keyed_topic.KeyedWriter(self.target, TOPIC).write([(pack_key(FenceKey(self.source_id)), value)])
+        try:
+            await keyed_topic.KeyedWriter(self.target, TOPIC).write([(pack_key(FenceKey(self.source_id)), value)])
+        except BrokerError as error:
+            _refuse(self.target, error.code, "Write")
+            raise
         self.fence = fence
 
 
@@ -110,7 +120,7 @@ async def _find(target: Cluster) -> None:
     _refuse(target, target.refused.get(TOPIC, 0))
 
 
-def _refuse(target: Cluster, code: int) -> None:
+def _refuse(target: Cluster, code: int, *operations: str) -> None:
     """Raise ClusterError with the command that grants the missing right, if that is the reason."""
     if code == TOPIC_AUTHORIZATION_FAILED:
-        raise ClusterError(denied(target.endpoint, ("Describe", "Read"), "topic", TOPIC))
+        raise ClusterError(denied(target.endpoint, operations or ("Describe", "Read"), "topic", TOPIC))

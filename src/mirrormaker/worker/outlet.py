@@ -13,6 +13,7 @@ from mirrormaker.errors import BrokerError, NumbersBroken, Undeliverable, descri
 from mirrormaker.kafka_errors import (
     CODES,
     DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -23,7 +24,7 @@ from mirrormaker.kafka_errors import (
     Scope,
 )
 from mirrormaker.model.numbers import Channel
-from mirrormaker.model.position import Cut, Identity
+from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.batch import SEQUENCES, Batch
@@ -255,6 +256,9 @@ class Outlet:
         if code == UNKNOWN_PRODUCER_ID or self.sequence_refusals >= _REFUSALS_WHEN_FORGOTTEN:
             reason = "the target has deleted all records of this producer id, and no longer knows it"
             cursor.interrupt(Renumber(RestartAt.FORGOTTEN, reason))
+        elif code == INVALID_PRODUCER_EPOCH and not leader_knew_us and self.channel.identity.epoch == MARKED_EPOCH:
+            reason = f"the target takes no producer epoch that it did not give itself ({MARKED_EPOCH})"
+            cursor.interrupt(Renumber(RestartAt.UNMARKED, reason))
         elif code == TOPIC_AUTHORIZATION_FAILED:
             reason = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
             cursor.interrupt(cursor.stop_error(entry.first, reason))

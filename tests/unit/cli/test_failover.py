@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from mirrormaker.cli import call
+from mirrormaker.cli import call, failover, main_parser
 
 
 @pytest.fixture
@@ -38,6 +40,18 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert words in error
     assert len(error.splitlines()) == 1
+
+
+def test_every_command_of_the_runbook_is_understood(line: list[str]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "failover.md").read_text(encoding="utf-8")
+    given = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
+    commands = re.findall(r"(?:^ *|`)mirrormaker (failover .*?)(?:`|$)", text, re.MULTILINE)
+    commands = [command for command in commands if "$" in command]
+    assert len(commands) >= 6
+    for command in commands:
+        words = shlex.split(re.sub(r"\$(\w+)", lambda found: given[found[1]], command))
+        words = [{"source.properties": line[2], "target.properties": line[4]}.get(word, word) for word in words]
+        failover._check(main_parser().parse_args(words))
 
 
 def test_several_sources_are_a_mistake(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
