@@ -12,7 +12,7 @@ from tests.support.command_line import names_from
 from tests.support.raw_requests import RequestFailed
 from tests.support.waiting import NotInTime
 
-from bench import backlog, latency, report, throughput, wide
+from bench import backlog, groups, latency, report, throughput, wide
 from bench.clusters import BenchClusters
 from bench.progress import step
 from bench.results import Measurement
@@ -25,9 +25,11 @@ _WARM_UP = ("mm1", "ours", "mm1-handler", "ours-tables")
 
 
 def main() -> int:
-    """Measure every chosen tool with every chosen workload, or with thousands of partitions: `python -m bench wide`."""
+    """Measure every chosen tool with every chosen workload; `wide` and `groups` measure many partitions and many groups."""
     if sys.argv[1:2] == ["wide"]:
         return wide.main(sys.argv[2:])
+    if sys.argv[1:2] == ["groups"]:
+        return groups.main(sys.argv[2:])
     args = _arguments()
     works = [work for work in (QUICK if args.quick else FULL) if work.name in args.only]
     tools = [tool for tool in TOOLS.values() if {tool.name, tool.variant_of} & set(args.tools)]

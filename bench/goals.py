@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bench.results import Figures
 
 _JAVA = ("mm1", "mm2")
-_MM2 = ("mm2",)
+_MM1, _MM2 = ("mm1",), ("mm2",)
+_RIVALS: dict[tuple[str, ...], str] = {_MM1: "the Java MirrorMaker's", _MM2: "MirrorMaker 2's"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Verdict:
 
     def __str__(self) -> str:
         goal = self.goal
-        rival = "MirrorMaker 2's" if goal.against == _MM2 else "the better Java tool's"
+        rival = _RIVALS.get(goal.against, "the better Java tool's")
         wanted = f"goal: at {'least' if goal.at_least else 'most'} {goal.factor:g}"
         if self.ratio is None:
             return f"unknown: {goal.title}, not measured ({wanted})"
@@ -57,6 +58,9 @@ GOALS = (
     Goal("CPU per GB on W2", "W2", "cpu_s_per_gb", _JAVA, 0.125),
     Goal("peak memory on W1", "W1", "peak_mb", _MM2, 1),
     Goal("peak memory on W2", "W2", "peak_mb", _MM2, 1),
+    Goal("CPU on W7", "W7", "mirror_cpu", _MM1, 0.35),
+    Goal("source broker's CPU on W7", "W7", "source_cpu", _MM1, 1),
+    Goal("target broker's CPU on W7", "W7", "target_cpu", _MM1, 1),
     Goal("latency p50", "L", "p50_ms", _MM2, 1),
     Goal("latency p99", "L", "p99_ms", _MM2, 1),
     Goal("first record on W1", "W1", "first_record_s", _MM2, 1.25),

@@ -1,4 +1,4 @@
-"""Measure how long records take from the producer's clock to the target's log, at a low and steady rate."""
+"""Measure how long records take from the producer's clock to the target's log, and what that costs, at a steady rate."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from kafka import KafkaConsumer, TopicPartition
+from tests.support.process_measurements import cpu_seconds
 from tests.support.topics import EndOffsets, create_topic
 
 from bench.clusters import BenchClusters
@@ -15,10 +16,11 @@ from bench.mirror_run import running
 from bench.results import Figures
 from bench.steady_producer import CREATED, SteadyProducer
 from bench.tools import Tool, new_job
-from bench.workloads import PARTITIONS, LatencyWorkload
+from bench.workloads import LatencyWorkload
 from mirrormaker.embedded import Cluster
 
 _START = 40.0  # seconds for a mirror's first record
+_CPUS = ("mirror_cpu", "source_cpu", "target_cpu")
 _CATCH_UP = 15.0  # seconds for the last records after the producer has stopped; milliseconds are usual
 
 
@@ -27,9 +29,9 @@ def measure(
 ) -> tuple[Figures, list[str]]:
     """Produce at a steady rate while the mirror starts, warms up and is measured; then read the target."""
     job = new_job(clusters, topic := f"bench-l-{time.time_ns()}")
-    create_topic(clusters.source, topic, PARTITIONS)
-    clusters.empty_target(topic, config={"message.timestamp.type": "LogAppendTime"})
-    ends = EndOffsets(clusters.target, topic, PARTITIONS)
+    create_topic(clusters.source, topic, work.partitions)
+    clusters.empty_target(topic, work.partitions, {"message.timestamp.type": "LogAppendTime"})
+    ends = EndOffsets(clusters.target, topic, work.partitions)
     with SteadyProducer(clusters.source.brokers[0].port, topic, work) as producer, running(tool, job) as mirror:
         helpers = [*clusters.brokers, producer.pid]
         start = watch_copy(mirror.tree, helpers, mirror.started, ends.records, 1, _START, mirror.is_alive, progress)
@@ -38,14 +40,17 @@ def measure(
             return {}, mirror.notes
         time.sleep(work.warm_up)
         since, since_ns = moment(mirror.tree, helpers, time.monotonic(), 0), time.time_ns()
+        brokers = [cpu_seconds([pid]) for pid in clusters.brokers]
         while time.monotonic() < since.time + work.seconds:
             mirror.tree.measure_memory()
             progress(ends.records())
             time.sleep(1)
         until = moment(mirror.tree, helpers, time.monotonic(), 0)
+        used = (cpu_seconds([pid]) - before for pid, before in zip(clusters.brokers, brokers, strict=True))
+        cpus = [until.mirror_cpu - since.mirror_cpu, *used]
         sent = producer.stop()
         watch_copy(mirror.tree, helpers, time.monotonic(), ends.records, sent, _CATCH_UP, mirror.is_alive, progress)
-    arrived = _read(clusters.target, topic, ends.records())
+    arrived = _read(clusters.target, topic, work.partitions, ends.records())
     ends.close()
     if len(arrived) != sent:
         mirror.notes.append(f"the target holds {len(arrived):,} records, the source {sent:,}")
@@ -61,6 +66,7 @@ def measure(
         "p99_ms": percentile(delays, 0.99),
         "p999_ms": percentile(delays, 0.999),
         "samples": len(delays),
+        **dict(zip(_CPUS, (100 * cpu / (until.time - since.time) for cpu in cpus), strict=True)),
         "other_load": other_load(since, until),
     }, mirror.notes
 
@@ -70,12 +76,12 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def _read(target: Cluster, topic: str, records: int) -> list[tuple[int, int]]:
+def _read(target: Cluster, topic: str, partitions: int, records: int) -> list[tuple[int, int]]:
     """Return when each record was created, in nanoseconds, and its LogAppendTime, in milliseconds."""
     consumer = KafkaConsumer(
         bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=10_000
     )
-    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
     try:
         return [
             (CREATED.unpack_from(record.value)[0], record.timestamp)

@@ -42,6 +42,9 @@ _LATENCY = (
     ("p50 ms", "p50_ms"),
     ("p99 ms", "p99_ms"),
     ("p99.9 ms", "p999_ms"),
+    ("CPU %", "mirror_cpu"),
+    ("source broker's CPU %", "source_cpu"),
+    ("target broker's CPU %", "target_cpu"),
     ("peak MB", "peak_mb"),
     ("first record s", "first_record_s"),
 )
@@ -58,7 +61,7 @@ _REMARKS = {
 }
 
 HOW = """\
-Source and target are one broker each (Kafka 4.3.1, 1 GB heap). Topics have 8 partitions (W4's target: 12).
+Source and target are one broker each (Kafka 4.3.1, 1 GB heap). Topics have 8 partitions (W4's target: 12, W7: 16).
 Everything runs on one machine.
 Every mirror has two streams or tasks, and every copy has an empty target topic and a new group.
 
@@ -69,7 +72,7 @@ except for addresses, group and `auto.offset.reset=earliest`
 and the source's codec (W5: lz4).
 Ours runs with its defaults.
 
-The records of W2, W5 and H are chosen from 10,000 JSON lines.
+The records of W2, W5 and H are chosen from 10,000 JSON lines, those of W7 from 500.
 Those of W4 have keys of 8 bytes, 80,000 different ones, in the partitions that Java's partitioner chooses.
 If both clusters do not hold the same number of records after a copy, a note below the table says so.
 
@@ -83,7 +86,8 @@ If both clusters do not hold the same number of records after a copy, a note bel
   They are warm: before the first run, the Java MirrorMaker and ours copy each backlog once without being measured.
 - **peak MB**: the largest sum of the tree's proportional set sizes (PSS), measured twice a second.
 - **first record**: from the start of the process to the first record on the target.
-- **latency**: at 500 records/s, from the producer's clock, which each record holds, to the target's LogAppendTime
+- **CPU %**: of a core, while records come at a steady rate (W7, L).
+- **latency**: from the producer's clock, which each record holds, to the target's LogAppendTime
   (whole milliseconds; half a millisecond is added), after a warm-up.
   Tuned settings trade latency for throughput and are not measured here.
 

@@ -18,6 +18,8 @@ peak_mb                      largest sum of the tree's proportional set sizes (P
 first_record_s               from the start of the process to the first record on the target
 other_load                   cores that were busy with anything else; if there are many, distrust the rest
 p50_ms, p99_ms, p999_ms      from the producer's clock to the target's LogAppendTime
+mirror_cpu, source_cpu,      CPU time at a steady rate, as percent of a core: of the mirror's process tree, and of each broker
+target_cpu
 """
 
 

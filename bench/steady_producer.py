@@ -1,17 +1,25 @@
-"""A producer that sends single records at a steady rate. Each record holds the time at which it was made."""
+"""A producer that sends records at a steady rate, alone or in small batches. Each record holds the time at which it was made."""
 
 from __future__ import annotations
 
 import multiprocessing
+import random
 import struct
 import time
+from collections.abc import Callable
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 
+import pyarrow as pa
 from tests.support import raw_requests
 
-from bench.workloads import PARTITIONS, LatencyWorkload
+from bench.workloads import LatencyWorkload
+from mirrormaker.wire.records.arrow import from_columns
+from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.records.columns import pack
+from mirrormaker.wire.records.compression import CODECS
 
+_NO_PRODUCER = (-1, -1, -1)  # producer id, epoch and sequence number of a producer that is not idempotent
 CREATED = struct.Struct(">q")  # nanoseconds since 1970, at the beginning of each value
 
 
@@ -46,12 +54,39 @@ class SteadyProducer:
 
 def _produce(port: int, topic: str, work: LatencyWorkload, stopping: Event, sent: Synchronized[int]) -> None:
     connection = raw_requests.RawConnection(port)
-    padding = bytes(work.record_size - CREATED.size)
+    make_batch = _single(work) if work.batch == 1 else _several(work)
     began = time.monotonic()
     while not stopping.is_set():
         time.sleep(max(0.0, began + sent.value / work.rate - time.monotonic()))
-        batch = raw_requests.record_batch([CREATED.pack(time.time_ns()) + padding])
-        request = raw_requests.produce_request(topic, {sent.value % PARTITIONS: batch})
+        partitions = [sent.value % work.partitions] if work.batch == 1 else range(work.partitions)
+        request = raw_requests.produce_request(topic, dict.fromkeys(partitions, make_batch()))
         raw_requests.check_produced(connection.ask(request))
-        sent.value += 1
+        sent.value += work.batch * len(partitions)
     connection.close()
+
+
+def _single(work: LatencyWorkload) -> Callable[[], bytes]:
+    padding = bytes(work.record_size - CREATED.size)
+    return lambda: raw_requests.record_batch([CREATED.pack(time.time_ns()) + padding])
+
+
+def _several(work: LatencyWorkload) -> Callable[[], bytes]:
+    """Return a function that makes a batch of JSON lines, which compress as usual data does."""
+    generator = random.Random(1)
+    words = [
+        f'"{name}":{generator.randrange(10**9)},' for name in ("id", "price", "user", "item", "shop") for _ in range(99)
+    ]
+    lines = ["".join(generator.choices(words, k=60)).encode() for _ in range(500)]
+    size, codec = work.record_size - CREATED.size, CODECS.index(work.codec)
+    offsets, keys = pa.array(range(work.batch), pa.int64()), pa.nulls(work.batch, pa.binary())
+
+    def make() -> bytes:
+        now = time.time_ns()
+        values = [CREATED.pack(now) + line[:size].ljust(size) for line in generator.choices(lines, k=work.batch)]
+        stamps = pa.array([now // 1_000_000] * work.batch, pa.int64())
+        records = from_columns(offsets, stamps, keys, pa.array(values, pa.binary()))
+        batch = Batch(pack(records, [0, work.batch], codec)[0])
+        batch.stamp(*_NO_PRODUCER)
+        return bytes(batch.data)
+
+    return make

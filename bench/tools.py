@@ -62,6 +62,10 @@ def new_job(
     return Job(topic, *addresses, clusters.directory, name, codec, target_codec, security)
 
 
+def _ours_without_map(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return start_ours(job, log, producer={"offset.map": "false"})
+
+
 def _ours_with_handler(job: Job, log: IO[bytes], name: str) -> subprocess.Popen[bytes]:
     # Spark's Python workers import the handler too.
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -114,6 +118,7 @@ TOOLS = {
         Tool("mm2", "MirrorMaker 2 (4.3.1)", start_mm2),
         Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned),
         Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned),
+        Tool("ours-no-map", "ours, without the offset map", _ours_without_map),
         Tool("ours-records", "ours, handler of records", _ours_with_records, variant_of="ours"),
         Tool("ours-tables", "ours, handler of tables", _ours_with_tables, variant_of="ours"),
         Tool("mm1-handler", "Java MirrorMaker 3.9.2", _mm1_with_handler, _compile_handler, variant_of="mm1"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 PARTITIONS = 8  # of every topic, unless a workload has another number for its target
 
 _DEFAULTS = ("ours", "mm1", "mm2")
-_ALL = (*_DEFAULTS, "mm1-tuned", "mm2-tuned")
+_ALL = (*_DEFAULTS, "mm1-tuned", "mm2-tuned", "ours-no-map")
 _WITH_HANDLERS = ("ours-records", "ours-tables", "mm1-handler")
 
 
@@ -45,6 +45,10 @@ class LatencyWorkload:
     seconds: float  # of the measurement
     rate: int = 500  # records a second
     record_size: int = 100
+    partitions: int = PARTITIONS
+    # Records of each partition in one request. With 1, a request has one record for one partition; with more, one batch for each.
+    batch: int = 1
+    codec: str = "none"
     tools: tuple[str, ...] = _DEFAULTS  # tools that are tuned for throughput have a higher latency by design
 
 
@@ -80,6 +84,18 @@ H = Workload(
     lines=True,
 )
 L = LatencyWorkload("L", "500 records/s, 100 B", warm_up=10, seconds=30)
+# A producer with linger.ms=5 makes such batches.
+W7 = LatencyWorkload(
+    "W7",
+    "20,000 records/s, 800 B, lz4, 6 records a batch, 16 partitions: the live end under load",
+    warm_up=10,
+    seconds=30,
+    rate=20_000,
+    record_size=800,
+    partitions=16,
+    batch=6,
+    codec="lz4",
+)
 
 
 def _quick(work: Workload, size: str, records: int, tools: tuple[str, ...]) -> Workload:
@@ -88,15 +104,16 @@ def _quick(work: Workload, size: str, records: int, tools: tuple[str, ...]) -> W
     return replace(work, title=f"{size} x {kind}", records=records, limit=60, tools=tools)
 
 
-FULL = (W1, W2, W3, W4, W5, W6, H, L)
+FULL = (W1, W2, W3, W4, W5, W6, W7, H, L)
 # To take five minutes only, workloads leave out Java tools that no goal needs.
 QUICK = (
-    _quick(W1, "200 k", 200_000, _DEFAULTS),
+    _quick(W1, "200 k", 200_000, (*_DEFAULTS, "ours-no-map")),
     _quick(W2, "1 M", 1_000_000, _DEFAULTS),
-    _quick(W3, "150 k", 150_000, ("ours", "mm1")),
+    _quick(W3, "150 k", 150_000, ("ours", "mm1", "ours-no-map")),
     _quick(W4, "200 k", 200_064, ("ours", "mm1")),
     _quick(W5, "1 M", 1_000_000, ("ours", "mm1")),
     _quick(W6, "200 k", 200_000, ("ours", "mm1")),
+    replace(W7, warm_up=5, seconds=10, tools=("ours", "mm1")),
     _quick(H, "200 k", 200_000, ("ours-records", "ours-tables")),
     replace(L, warm_up=3, seconds=10, tools=("ours", "mm2")),
 )

@@ -27,6 +27,7 @@ from faults import (
     cases_wire,
     cases_yarn,
     java_comparison,
+    readers,
     report,
     table,
 )
@@ -70,6 +71,11 @@ def main() -> int:
         if not args.codes:
             console.print(f"Wrote {report.write_documentation(ALL)}", highlight=False)
         return 0 if holds else 1
+    if args.readers:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        exact = readers.run(lambda text: console.print(text, highlight=False))
+        console.print(f"Wrote {report.write_documentation(ALL)}", highlight=False)
+        return 0 if exact else 1
     cases = [case for case in CASES if case.name in args.only and (case.quick or not args.quick)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
@@ -195,6 +201,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--slack", type=float, default=1.0, metavar="N", help="allow the table N times as long, on a busy machine"
+    )
+    parser.add_argument(
+        "--readers", action="store_true", help="move consumer groups to the target instead, with ours and MirrorMaker 2"
     )
     parser.add_argument("--list", action="store_true", help="list the cases")
     return parser.parse_args()

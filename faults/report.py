@@ -71,6 +71,13 @@ get one code of each kind here; `tests/unit` tries all codes for them with scrip
   The load goes on for half a second of it.
 """
 
+_READERS = """\
+`python -m faults --readers`: consumer groups stop on the source and go on at the target.
+The columns say how far each group was behind, in records; the cells, how many records it reads a second time.
+Negative: it misses so many. A plain topic of 1.2 million records; the target's offsets differ by 7.
+Both mirrors run with their defaults, and with their groups switched on.
+"""
+
 _OTHERS = """\
 One process mirrors a load of {rate:,} records per second.
 It is killed at random moments and started again at once.
@@ -108,6 +115,11 @@ def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
     _store_line(line, 0)
 
 
+def store_readers(title: str, again: dict[str, int | None]) -> None:
+    """Replace the stored figures of groups that a mirror has moved: records read again, by how far the group was behind."""
+    _store_line({"kind": "readers", "case": title, "again": again}, 0)
+
+
 def _store_line(line: dict[str, Any], rate: int) -> None:
     machine = {"cores": os.cpu_count(), "memory_gb": round(_memory() / 1e9), "date": _today(), "rate": rate}
     lines = {(line["kind"], line["case"]): line for line in _stored()}
@@ -135,6 +147,9 @@ def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
         parts.append(_OTHERS.format(rate=max(line["rate"] for line in java)))
         kills = [tuple(_number(line[key]) for key in _JAVA_FIELDS) for line in java]
         parts.append(_markdown([_JAVA_HEAD, (":--", *("--:",) * (len(_JAVA_HEAD) - 1)), *kills]))
+    readers = [line for line in lines if line["kind"] == "readers"]
+    if readers:
+        parts += ["## Readers that move\n", _readers_section(readers)]
     rows = [line for line in lines if line["kind"] == "table" and line["case"] in {row.name for row in ROWS}]
     if rows:
         parts += ["## Errors in answers\n", _table_section(rows)]
@@ -143,6 +158,19 @@ def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
     parts += ["## How it is counted\n", _HOW.format(rate=max(line["rate"] for line in lines if line["kind"] == "case"))]
     DOCUMENT.write_text("\n".join(parts))
     return DOCUMENT.relative_to(ROOT)
+
+
+def _readers_section(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the text about consumer groups that move to the target, and how many records each reads again."""
+    behind = sorted({count for line in lines for count in line["again"]}, key=int)
+    table: list[Sequence[str]] = [
+        ("mirror", *(f"{int(count):,} behind" for count in behind)),
+        (":--", *("--:",) * len(behind)),
+    ]
+    for line in lines:
+        counts = (line["again"].get(count) for count in behind)
+        table.append((line["case"], *("not moved" if count is None else _number(count) for count in counts)))
+    return _READERS + "\n" + _markdown(table)
 
 
 def _table_section(rows: Sequence[dict[str, Any]]) -> str:

@@ -7,8 +7,9 @@
     assert mirrormaker.verify("source.properties", "target.properties", ["orders"]).is_same
 """
 
-from mirrormaker.api import Mirror, MirrorStatus, Settings, mirror, read, verify
+from mirrormaker.api import Mirror, MirrorStatus, Settings, mirror, offset_map, read, translate, verify
 from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.model.offset_translation import Translation
 from mirrormaker.verification.verdict import Verdict
 
 __version__ = "0.1.0"
@@ -18,9 +19,12 @@ __all__ = [
     "MirrorStatus",
     "SettingError",
     "Settings",
+    "Translation",
     "Verdict",
     "__version__",
     "mirror",
+    "offset_map",
     "read",
+    "translate",
     "verify",
 ]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -18,7 +18,8 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mirrormaker.errors import MirrorError, SettingError
+from mirrormaker.errors import MirrorError
+from mirrormaker.model.offset_translation import Translation
 from mirrormaker.verification.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -184,7 +185,9 @@ def mirror(
     `options` are further options of `mirrormaker run` by their names; flags take True:
     `{"abort.on.send.failure": "false", "accept.new.target": True}`.
     """
-    run_options, sources, target_settings = _run_settings(
+    from mirrormaker.settings.call_arguments import run_settings
+
+    run_options, sources, target_settings = run_settings(
         source, target, topics, streams, until_caught_up, handler, options or {}
     )
     return Mirror(run_options, sources, target_settings, spark or _active_session())
@@ -203,10 +206,11 @@ def verify(
 
     Arguments are those of `mirror`; `since` and `until` limit the comparison to records of that time.
     """
+    from mirrormaker.settings.call_arguments import many, pattern
     from mirrormaker.verification.command import verify
 
     return verify(
-        _many(source), target, whitelist=_pattern(topics), since=since, until=until, spark=spark or _active_session()
+        many(source), target, whitelist=pattern(topics), since=since, until=until, spark=spark or _active_session()
     )
 
 
@@ -229,39 +233,39 @@ def read(
     return read(spark, settings, topics, since=since, until=until)
 
 
-def _run_settings(
-    source: Settings | Sequence[Settings],
+def translate(
+    source: Settings,
     target: Settings,
-    topics: str | Sequence[str],
-    streams: int,
-    until_caught_up: bool,
-    handler: str | MessageHandler | None,
-    more: Mapping[str, str | bool],
-) -> tuple[RunOptions, list[SourceSettings], TargetSettings]:
-    """Turn the arguments of `mirror` into those that the driver takes, through the same checks as the command line."""
-    from mirrormaker.settings import options as run_options
-    from mirrormaker.settings import properties
-    from mirrormaker.settings.clients import source_settings, target_settings
-    from mirrormaker.settings.consistency import combine
+    topic: str,
+    offsets: Mapping[int, int] | Iterable[tuple[int, int]] | None = None,
+    *,
+    group: str | None = None,
+    back: bool = False,
+    source_id: str = "",
+) -> list[Translation]:
+    """Return where offsets of a source topic are on the target; with `back`, where offsets of the target are on the source.
 
-    words = ["--consumer.config", "source", "--producer.config", "target", "--include", _pattern(topics)]
-    words += ["--num.streams", str(streams)]
-    if until_caught_up:
-        words.append("--exit.when.caught.up")
-    if isinstance(handler, str):
-        words += ["--message.handler", handler]
-    for name, value in more.items():
-        option = f"--{name.removeprefix('--')}"
-        words += [option, value] if isinstance(value, str) else [option] if value else []
-    checked = run_options.parse(words)
-    if handler is not None and not isinstance(handler, str):
-        if not callable(handler):
-            raise SettingError(f"handler={handler!r}: this must be a function or package.module:name")
-        name = f"{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
-        checked = replace(checked, message_handler=(name, None), handler_object=handler)
-    sources = [source_settings(properties.load(each, "source"), checked.login_files) for each in _many(source)]
-    producer = target_settings(properties.load(target, "target"), checked.login_files)
-    return combine(checked, sources, producer)
+    `offsets` are partitions and offsets. With `group` they are those that the consumer group has committed: on the source, or
+    with `back` on the target. The offset map on the target answers; the source may be gone. `source_id` is the id of its
+    cluster, needed if it does not answer and the target has maps of several clusters that have the topic.
+    """
+    from mirrormaker.reading import translate
+
+    return translate(source, target, topic, offsets, group, back, source_id)
+
+
+def offset_map(
+    spark: SparkSession, source: Settings, target: Settings, topics: str | Sequence[str], *, source_id: str = ""
+) -> DataFrame:
+    """Return the offset map of source topics as a DataFrame: a row for each run of records, consecutive on both sides.
+
+    Columns: topic, partition and offset of the run's first record, to_topic, to_partition and to_offset of the same record on the
+    target, records, and unknown_before: so many records between the run before and this one have unknown places. `source_id` is
+    as in `translate`.
+    """
+    from mirrormaker.reading import read_offset_map
+
+    return read_offset_map(spark, source, target, topics, source_id)
 
 
 def _active_session() -> SparkSession | None:
@@ -271,14 +275,3 @@ def _active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
-
-
-def _many(source: Settings | Sequence[Settings]) -> list[Settings]:
-    if isinstance(source, str | PathLike | Mapping):
-        return [source]
-    return list(source)
-
-
-def _pattern(topics: str | Sequence[str]) -> str:
-    """Return a regular expression that matches the pattern, or exactly the named topics."""
-    return topics if isinstance(topics, str) else "|".join(name.replace(".", r"\.") for name in topics)

@@ -10,6 +10,7 @@
     ├── LedgerError                 the group's committed positions do not fit this mirror
     │   └── EntryError              one partition's ledger entry cannot be read or written
     ├── FencedError                 another process took this one's place in the group
+    ├── FlowClosed                  a failover has closed this flow: the target has writers of its own now
     ├── AbortError                  a record cannot be delivered, and the user chose to stop then
     ├── PartitionError              one partition cannot go on for now
     │   └── Undeliverable           one record that the target will never take
@@ -105,6 +106,10 @@ class EntryError(LedgerError):
 
 class FencedError(MirrorError):
     """Another process has taken this one's place in the group."""
+
+
+class FlowClosed(MirrorError):
+    """A failover has closed this flow: mirroring on would mix the source's records with those of the target's own writers."""
 
 
 class AbortError(MirrorError):

@@ -1,16 +1,18 @@
-"""`mirrormaker.read`: the records of a cluster as a Spark DataFrame."""
+"""The work of `mirrormaker.read`, `translate` and `offset_map`: records and the offset map for programs and notebooks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from mirrormaker.errors import OUTAGE, ClusterError, SettingError
+from mirrormaker.mapping.translation import stored_maps, translate_offsets
+from mirrormaker.model.offset_translation import Translation
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.properties import Properties, PropertiesLike, Property, load
 from mirrormaker.verification.log_reader import LogReader, LogSlice
@@ -22,6 +24,8 @@ from mirrormaker.wire.records.arrow import HEADERS, to_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 COLUMNS = (
     "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
@@ -37,6 +41,18 @@ _SCHEMA = pa.schema(
         pa.field("value", pa.binary()),
         pa.field("headers", HEADERS),
         pa.field("producer_id", pa.int64()),
+    ]
+)
+_MAP_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("to_topic", pa.string()),
+        pa.field("to_partition", pa.int32()),
+        pa.field("to_offset", pa.int64()),
+        pa.field("records", pa.int64()),
+        pa.field("unknown_before", pa.int64()),
     ]
 )
 _SPAN_OFFSETS = 200_000  # of one Spark task
@@ -73,11 +89,55 @@ def read(
         raise SettingError("bootstrap.servers is missing; add a line like bootstrap.servers=host:9092")
     names = [topics] if isinstance(topics, str) else list(topics)
     window = Window.of(since, until)
-    # A notebook runs an event loop in this thread, so ours runs in another one.
-    with ThreadPoolExecutor(1) as executor:
-        spans = executor.submit(asyncio.run, _spans(endpoint, read_committed, names, window)).result()
+    spans = _in_a_thread(_spans(endpoint, read_committed, names, window))
     tasks = max(1, len(spans))
     return spark.range(0, tasks, 1, tasks).mapInArrow(_task(endpoint, read_committed, spans, window), COLUMNS)
+
+
+def translate(
+    source: PropertiesLike,
+    target: PropertiesLike,
+    topic: str,
+    offsets: Mapping[int, int] | Iterable[tuple[int, int]] | None,
+    group: str | None,
+    back: bool,
+    source_id: str,
+) -> list[Translation]:
+    """Translate offsets, or those that a group has committed; `mirrormaker.translate` describes the arguments."""
+    if (offsets is None) is (group is None):
+        raise SettingError("translate: give either offsets or group")
+    pairs = list(offsets.items() if isinstance(offsets, Mapping) else offsets or ())
+    bad = next((pair for pair in pairs if min(pair) < 0), None)
+    if bad is not None:
+        raise SettingError(f"translate: partition {bad[0]}, offset {bad[1]}: these must not be negative")
+    here, there = source_settings(load(source, "source")), target_settings(load(target, "target"))
+    asked = pairs if group is None else group
+    return _in_a_thread(translate_offsets(here, there, topic, asked, back=back, source_id=source_id))
+
+
+def read_offset_map(
+    spark: SparkSession, source: PropertiesLike, target: PropertiesLike, topics: str | Sequence[str], source_id: str
+) -> DataFrame:
+    """Return the runs of the offset map; `mirrormaker.offset_map` describes the columns."""
+    here, there = source_settings(load(source, "source")), target_settings(load(target, "target"))
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise SettingError("topics: name at least one topic")
+    maps = _in_a_thread(stored_maps(here, there, names, source_id))
+    rows = [
+        (topic, partition, run.source, place[0] or topic, place[1], run.target, run.length, run.skipped)
+        for (topic, partition), known in maps.items()
+        for place, run in known.runs()
+    ]
+    columns = zip(*rows, strict=True) if rows else [[]] * len(_MAP_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _MAP_SCHEMA, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, _MAP_SCHEMA))
+
+
+def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: a notebook runs an event loop in this one."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
 
 
 def _endpoint(settings: PropertiesLike) -> tuple[Endpoint, bool]:

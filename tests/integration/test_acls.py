@@ -18,10 +18,17 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.grants import grant, revoke
 from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
+from mirrormaker.mapping import map_topic
+from mirrormaker.model.offset_map import Block
+from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key
+from mirrormaker.model.offset_runs import RunList
+from mirrormaker.model.position import Identity
 from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import parse
+from mirrormaker.wire.client import keyed_topic
+from tests.support.group_clients import commit
 from tests.support.tls_clusters import (
     GROUP,
     READER,
@@ -33,6 +40,7 @@ from tests.support.tls_clusters import (
     tls_clusters,
     write_settings,
 )
+from tests.support.wire_clients import wire_client
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +187,52 @@ def test_the_offset_checker_comes_in_the_same_way(
     file = write_settings(tmp_path, servers, clusters.jks)
     assert call(["offsets", "--bootstrap-server", servers, "--group", GROUP, "--command-config", file]) == 0
     assert capsys.readouterr().out.count(f" {TOPIC} ") == 2
+
+
+async def write_map(clusters: TlsClusters) -> None:
+    """Write the offset map of an empty partition, as an administrator."""
+    source, target = wire_client(clusters.source.bootstrap), wire_client(clusters.target.bootstrap)
+    try:
+        await source.refresh()
+        await target.refresh()
+        await keyed_topic.ensure(target, map_topic.TOPIC)
+        block = Block(0, 0, Identity(1, 0), "", {("", 0): RunList(0, 0, 0, 0)})
+        row = (pack_key(BlockKey(source.id, TOPIC, 0, 0)), pack_block(block, 0))
+        await keyed_topic.KeyedWriter(target, map_topic.TOPIC).write([row])
+    finally:
+        source.close()
+        target.close()
+
+
+def test_rights_that_groups_need_are_named_one_after_the_other(
+    clusters: TlsClusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, offset_map, checkpoints = "reports", map_topic.TOPIC, "east.checkpoints.internal"
+    grant(clusters.source, READER, "Describe", "group", group)
+    begin_within(clusters, tmp_path)  # makes the files and the topic
+    commit(clusters.source, group, TOPIC, {0: 0})
+    with (tmp_path / "source.properties").open("a") as file:
+        file.write("source.cluster.alias=east\n")
+    files = ["--consumer.config", str(tmp_path / "source.properties")]
+    files += ["--producer.config", str(tmp_path / "target.properties")]
+
+    def says(words: str, code: int) -> str:
+        """Run the command until it says that: it takes a moment until a broker knows changed ACLs."""
+        deadline = time.monotonic() + 10
+        while True:
+            ended = call(["groups", *files, "--groups", group])
+            shown = capsys.readouterr()
+            if words in shown.out + shown.err:
+                assert ended == code
+                return shown.out + shown.err
+            assert time.monotonic() < deadline, shown.out + shown.err
+
+    on_target = f"kafka-acls --bootstrap-server {clusters.target.address('MTLS')} --add --allow-principal {WRITER}"
+    assert f"{on_target} --operation Describe --operation Read --topic {offset_map}" in says(offset_map, 1)
+    asyncio.run(write_map(clusters))
+    grant(clusters.target, WRITER, "Read", "topic", offset_map)
+    assert f"{on_target} --operation Describe --operation Read --topic {checkpoints}" in says(checkpoints, 1)
+    grant(clusters.target, WRITER, "Read", "topic", checkpoints)
+    assert f"{on_target} --operation Read --group {group}" in says("no rights", 3)
+    grant(clusters.target, WRITER, "Read", "group", group)
+    says("not written yet", 3)

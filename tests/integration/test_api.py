@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import mirrormaker
 from mirrormaker.embedded import Cluster
+from tests.support.group_clients import send
 from tests.support.reading import read
 from tests.support.writing import many, write
 
@@ -55,6 +56,37 @@ def test_a_mirror_runs_in_a_session_that_it_neither_configures_nor_stops(
     verdict = mirrormaker.verify(*settings, [topic_name], spark=spark)
     assert verdict.is_same, verdict.text()
     assert spark.range(10).count() == 10
+
+
+def test_offsets_are_translated_and_the_map_is_a_dataframe(
+    source: Cluster, target: Cluster, topic_name: str, spark: SparkSession
+) -> None:
+    source.create_topic(topic_name, partitions=2)
+    target.create_topic(topic_name, partitions=2)
+    write(source, topic_name, {p: [many(100)] for p in range(2)})
+    send(target, topic_name, 1_000_000, 7, partitions=1)
+    settings = files(source, target, topic_name)
+    with mirrormaker.mirror(*settings, [topic_name], spark=spark, until_caught_up=True) as mirror:
+        mirror.wait(timeout=120)
+    places = mirrormaker.translate(*settings, topic_name, {0: 30, 1: 100})
+    assert [(place.to_partition, place.to_offset, place.is_exact) for place in places] == [
+        (0, 37, True),
+        (1, 100, True),
+    ]
+    (place,) = mirrormaker.translate(*settings, topic_name, [(0, 37)], back=True)
+    assert (place.to_topic, place.to_partition, place.to_offset) == (topic_name, 0, 30)
+    # The mirror's own group has committed the ends.
+    committed = mirrormaker.translate(*settings, topic_name, group=topic_name)
+    assert [(place.offset, place.to_offset) for place in committed] == [(100, 107), (100, 100)]
+    with pytest.raises(mirrormaker.MirrorError, match=f"group nobody has committed nothing in {topic_name}"):
+        mirrormaker.translate(*settings, topic_name, group="nobody")
+    runs = mirrormaker.offset_map(spark, *settings, topic_name)
+    assert sorted(tuple(row) for row in runs.collect()) == [
+        (topic_name, 0, 0, topic_name, 0, 7, 100, 0),
+        (topic_name, 1, 0, topic_name, 1, 0, 100, 0),
+    ]
+    with pytest.raises(mirrormaker.MirrorError, match="the offset map has nothing of no-such-topic"):
+        mirrormaker.offset_map(spark, *settings, ["no-such-topic"])
 
 
 def test_a_mirror_that_goes_on_is_asked_for_its_status_and_stopped(

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.structs import OffsetAndMetadata
+from kafka import KafkaConsumer, TopicPartition
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.downloads import jars
 from mirrormaker.embedded.java_runtime import java
-from mirrormaker.wire.client import group_offsets
-from mirrormaker.wire.client.cluster import Cluster as Client
-from mirrormaker.wire.protocol.group_messages import CommitRow
+from tests.support.group_clients import commit, committed, consume, delete_offsets, send
 from tests.support.mirror_process import MirrorProcess
 from tests.support.waiting import wait_until
-from tests.support.wire_clients import wire_client
 
 INTERVAL = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=east\n"
-
-
-def send(cluster: Cluster, topic: str, first: int, count: int, partitions: int = 2) -> None:
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, linger_ms=5)
-    for number in range(first, first + count):
-        producer.send(topic, b"%d" % number, b"k%d" % number, partition=number % partitions)
-    producer.flush()
-    producer.close()
-
-
-def consume(cluster: Cluster, topic: str, group: str, most: int) -> list[int]:
-    """Read as a member of a group, commit what was read, and leave; end early if nothing comes for 4 s."""
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        max_poll_records=50,
-        session_timeout_ms=9000,
-        consumer_timeout_ms=4000,
-    )
-    found: list[int] = []
-    for record in consumer:
-        found.append(int(record.value))
-        if len(found) == most:
-            break
-    consumer.commit({part: OffsetAndMetadata(consumer.position(part), "mine", -1) for part in consumer.assignment()})
-    consumer.close()
-    return found
-
-
-async def _with_client(cluster: Cluster, work: Callable[[Client], object]) -> object:
-    client = wire_client(cluster.bootstrap)
-    try:
-        await client.refresh()
-        return await work(client)  # type: ignore[misc]
-    finally:
-        client.close()
-        await asyncio.sleep(0)
-
-
-def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Commit offsets without being a member of the group."""
-
-    async def work(client: Client) -> None:
-        # The first group of a cluster waits until the offsets topic is there.
-        while not (nodes := await group_offsets.find_coordinators(client, [group])):
-            await asyncio.sleep(0.2)
-        rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
-        found = await group_offsets.commit_offsets(client, {group: rows}, nodes)
-        assert found == {group: dict.fromkeys(((topic, partition) for partition in offsets), 0)}
-
-    asyncio.run(_with_client(cluster, work))
-
-
-def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
-    """Return the group's offsets in a topic."""
-    found: dict[int, int] = {}
-
-    async def work(client: Client) -> None:
-        groups = await group_offsets.list_groups(client)
-        if group in groups:
-            answer = await group_offsets.fetch_offsets(client, {group: groups[group].node}, stable=True)
-            offsets = answer[group]
-            assert not isinstance(offsets, Exception), offsets
-            if topic in offsets.topics:
-                found.update((p, row.offset) for p, row in offsets.topics[topic].rows().items())
-
-    asyncio.run(_with_client(cluster, work))
-    return found
 
 
 @pytest.fixture
@@ -161,17 +85,6 @@ def test_a_group_follows_its_source_until_somebody_else_owns_it(
     delete_offsets(target, group, topic_name)
     mirror.wait_until(shows(24, 73))
     mirror.wait_for(f"group {group} is kept in step on the target again")
-
-
-def delete_offsets(cluster: Cluster, group: str, topic: str) -> None:
-    """Delete a group's offsets in a topic with Kafka's own tool, as the advice says."""
-    from mirrormaker.embedded.kafka_tools import KafkaTools
-
-    done = KafkaTools(cluster.version).run(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-        *("--bootstrap-server", cluster.bootstrap, "--delete-offsets", "--group", group, "--topic", topic),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_group_with_consumers_on_the_target_is_left_alone_until_they_stop(

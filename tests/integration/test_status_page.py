@@ -324,3 +324,20 @@ def test_it_fits_a_phone(browser: Browser) -> None:
             assert browser.run("return document.documentElement.scrollWidth") <= 390, "nothing to scroll sideways"
         finally:
             browser.resize(1280, 900)
+
+
+@needs_a_browser
+def test_consumer_groups_are_shown_if_some_are_kept_in_step(browser: Browser) -> None:
+    made_up = MadeUpMirror(4)
+    with ServedStatus(made_up) as shown:
+        browser.open(shown.url)
+        browser.wait_for("return document.querySelectorAll('#groups-body tr').length === 2")
+        assert browser.text("#groups-shown") == "1 of 2 groups ready to fail over"
+        first = browser.run("return [...document.querySelector('#groups-body tr').children].map(c => c.innerText)")
+        assert first == ["shipping", "topic-01", "owned by the target", "40", "3", "34", "0", "\u2013"]
+        assert not [line for line in browser.console_messages() if shown.url in line]
+    made_up.groups = None
+    with ServedStatus(made_up) as shown:
+        browser.open(shown.url)
+        browser.wait_for("return document.querySelector('#shown').innerText === '4 partitions'")
+        assert browser.run("return document.querySelector('#groups').hidden")

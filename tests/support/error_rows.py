@@ -164,7 +164,6 @@ ROWS = (
     Row("Fetch", "source", special=(OFFSET_OUT_OF_RANGE,), together=True),
     Row("Fetch", "target", _read_back, "read-back", together=True),
     Row("ListOffsets", "target", _read_back, "read-back", together=True),
-    Row("ListOffsets", "target", _new_numbers, "new numbers", together=True),
     Row("ListOffsets", "source", _new_numbers, "new numbers", together=True),
     Row("OffsetForLeaderEpoch", "source", _new_numbers, together=True),
     Row("InitProducerId", "target", _new_numbers, "new numbers", whole=True, sampled=True),

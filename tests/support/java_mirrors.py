@@ -75,12 +75,17 @@ class Job:
 
 
 def start_ours(
-    job: Job, log: IO[bytes], *options: str, env: Mapping[str, str] | None = None
+    job: Job,
+    log: IO[bytes],
+    *options: str,
+    producer: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `mirrormaker run`."""
+    """Start `mirrormaker run`. `producer` are further settings."""
     line = [str(Path(sysconfig.get_path("scripts")) / "mirrormaker"), "run"]
     line += ["--consumer.config", job.write_properties("consumer", job.consumer), "--whitelist", job.topic]
-    line += ["--producer.config", job.write_properties("producer", job.producer), "--num.streams", STREAMS]
+    settings = job.producer | dict(producer or {})
+    line += ["--producer.config", job.write_properties("producer", settings), "--num.streams", STREAMS]
     return child_processes.spawn([*line, *options], stdout=log, stderr=log, cwd=job.directory, env=env)
 
 

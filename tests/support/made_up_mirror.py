@@ -13,7 +13,7 @@ from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
 from mirrormaker.status.event_log import EventLog
 from mirrormaker.status.http_server import StatusServer
-from mirrormaker.status.snapshot import FLOWING, WAITING, Partition, Snapshot, Source, Stream
+from mirrormaker.status.snapshot import FLOWING, WAITING, GroupFigures, GroupRow, Partition, Snapshot, Source, Stream
 
 
 class MadeUpMirror:
@@ -25,6 +25,11 @@ class MadeUpMirror:
         self.streams = streams
         self.waiting: set[tuple[str, int]] = set()  # partitions that do not flow
         self.mirrored = 0
+        synced = GroupRow("billing", "topic-00", "synced", True, 70, 67, 0, 0, time.time())
+        owned = GroupRow("shipping", "topic-01", "owned by the target", False, 40, 3, 34, 0, 0.0)
+        self.groups: GroupFigures | None = GroupFigures(
+            {"synced": 1, "owned by the target": 1, "active on the target": 0}, 1, 34, 0, 0.02, time.time(), "", (owned, synced), 2,
+        )  # fmt: skip
         self._random = random.Random(7)
         for stream in range(streams):
             self.counts.streams[stream].arrived()
@@ -43,7 +48,7 @@ class MadeUpMirror:
     def snapshot(self) -> Snapshot:
         """Return the figures after one more second."""
         self.mirror()
-        source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, (), 0, 0, self.counts)
+        source = Source("old", "old1:9092", "mirror", "c1", "here-0", "", True, (), 0, 0, self.counts, self.groups)
         streams = [
             Stream("old", n, len(self.keys) // self.streams, self.counts.streams[n]) for n in range(self.streams)
         ]

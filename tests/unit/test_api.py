@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mirrormaker
-from mirrormaker.api import _run_settings
 from mirrormaker.errors import SettingError
+from mirrormaker.settings.call_arguments import run_settings
 
 SOURCE = {"bootstrap.servers": "old:9092", "group.id": "mirror"}
 TARGET = {"bootstrap.servers": "new:9092"}
@@ -18,7 +19,8 @@ TARGET = {"bootstrap.servers": "new:9092"}
 
 def test_the_public_names_are_these_and_no_others() -> None:
     assert sorted(mirrormaker.__all__) == [
-        "Mirror", "MirrorError", "MirrorStatus", "SettingError", "Settings", "Verdict", "__version__", "mirror", "read", "verify",
+        "Mirror", "MirrorError", "MirrorStatus", "SettingError", "Settings", "Translation", "Verdict", "__version__", "mirror",
+        "offset_map", "read", "translate", "verify",
     ]  # fmt: skip
     public = {name for name in vars(mirrormaker) if not name.startswith("_")}
     modules = {name for name in public if type(getattr(mirrormaker, name)).__name__ == "module"}
@@ -48,6 +50,8 @@ def test_a_users_script_passes_mypy_strict(tmp_path: Path) -> None:
         "    with mirrormaker.mirror(source, Path('target.properties'), topics, until_caught_up=True) as running:\n"
         "        status: mirrormaker.MirrorStatus = running.wait(timeout=60.0)\n"
         "    verdict = mirrormaker.verify(source, 'target.properties', topics)\n"
+        "    places: list[mirrormaker.Translation] = mirrormaker.translate(source, 'target.properties', 'orders', {0: 1234})\n"
+        "    assert all(place.is_exact for place in places)\n"
         "    return status.records if verdict.is_same and status.caught_up else verdict.exit_code\n"
         "\n"
         "\n"
@@ -76,7 +80,7 @@ def test_a_users_mistake_is_a_type_error_for_mypy(tmp_path: Path) -> None:
 
 
 def test_arguments_become_the_options_of_run() -> None:
-    options, sources, target = _run_settings(
+    options, sources, target = run_settings(
         SOURCE, TARGET, ["orders", "clicks"], 3, True, None, {"offset.commit.interval.ms": "250"}
     )
     assert (options.include, options.num_streams, options.exit_when_caught_up) == ("orders|clicks", 3, True)
@@ -89,7 +93,7 @@ def test_a_function_may_be_the_handler() -> None:
     def shout(record: object) -> object:
         return record
 
-    options, _, _ = _run_settings(SOURCE, TARGET, "orders", 2, False, shout, {})
+    options, _, _ = run_settings(SOURCE, TARGET, "orders", 2, False, shout, {})
     assert options.handler_object is shout
     assert options.message_handler == (f"{__name__}:test_a_function_may_be_the_handler.<locals>.shout", None)
 
@@ -108,3 +112,16 @@ def test_a_mistake_is_a_setting_error_that_names_it(
 ) -> None:
     with pytest.raises(SettingError, match=words):
         mirrormaker.mirror(source, target, "orders", options=more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "either offsets or group"),
+        ({"offsets": {0: 1}, "group": "billing"}, "either offsets or group"),
+        ({"offsets": [(0, 5), (1, -1)]}, "partition 1, offset -1: these must not be negative"),
+    ],
+)
+def test_translate_wants_offsets_or_a_group(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        mirrormaker.translate(SOURCE, TARGET, "orders", **arguments)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mirrormaker.cli import demo, offsets, run, settings, submit, translate, verify
+from mirrormaker.cli import demo, failover, groups, offsets, run, settings, submit, translate, verify
 from mirrormaker.errors import MirrorError, SettingError
 from mirrormaker.settings.command_line import CommandLineParser
 
 COMMANDS = (
-    run.COMMAND, submit.COMMAND, verify.COMMAND, translate.COMMAND, offsets.COMMAND, settings.COMMAND, demo.COMMAND,
+    run.COMMAND, submit.COMMAND, verify.COMMAND, groups.COMMAND, failover.COMMAND, translate.COMMAND, offsets.COMMAND,
+    settings.COMMAND, demo.COMMAND,
 )  # fmt: skip
 _DESCRIPTION = "Mirror topics from one or more Kafka clusters to another: every record once, in order."
 _EPILOG = """examples:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mirrormaker.settings import options as run_options
 from mirrormaker.settings.command_line import CommandLineParser, Option
 
 _WIDTH = 100
@@ -58,3 +59,16 @@ class Command:
 
 def _indented(line: str) -> str:
     return line.replace("\n", "\n    ")
+
+
+def shared_with_run(helps: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> tuple[Option, ...]:
+    """Return the named options of `mirrormaker run`, in their order, with the help texts and defaults that differ here."""
+    return tuple(
+        replace(
+            option,
+            help=helps[option.names[0]] or option.help,
+            default_text=(defaults or {}).get(option.names[0]) or option.default_text,
+        )
+        for option in run_options.OPTIONS
+        if option.names[0] in helps
+    )

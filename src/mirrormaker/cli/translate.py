@@ -7,17 +7,17 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import Path
 
-from mirrormaker.cli.command import Command, Example
-from mirrormaker.errors import ClusterError, SettingError, describe
-from mirrormaker.mapping.translation import Translation, find_source, translate
-from mirrormaker.settings import options, properties
-from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
+from mirrormaker.cli.command import Command, Example, shared_with_run
+from mirrormaker.console.aligned import aligned
+from mirrormaker.errors import SettingError, describe
+from mirrormaker.mapping.translation import translate_offsets
+from mirrormaker.model.offset_translation import Translation
+from mirrormaker.settings import properties
+from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.command_line import Option
 from mirrormaker.settings.login import login_files
-from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.zookeeper.lookup import endpoint_of
 
 _TRANSLATING = "translating"
 _SHARED_WITH_RUN = {
@@ -28,15 +28,22 @@ _SHARED_WITH_RUN = {
     "-D": "",
 }
 _OPTIONS = (
-    *(
-        replace(option, help=_SHARED_WITH_RUN[option.names[0]] or option.help)
-        for option in options.OPTIONS
-        if option.names[0] in _SHARED_WITH_RUN
-    ),
+    *shared_with_run(_SHARED_WITH_RUN),
     Option(("--topic",), "The topic whose offsets are translated.", "NAME", required=True, group=_TRANSLATING),
     Option(
         ("--offsets",), "Partitions and offsets, as PARTITION:OFFSET. Separate several with commas.",
-        "LIST", required=True, group=_TRANSLATING,
+        "LIST", default_text="none; one of --offsets, --offsets.file and --group is required", group=_TRANSLATING,
+    ),
+    Option(
+        ("--offsets.file",),
+        'File with the offsets: CSV with partition,offset in each line, or JSON such as {"0": 1234} or'
+        ' [{"partition": 0, "offset": 1234}].',
+        "FILE", default_text="none", group=_TRANSLATING,
+    ),
+    Option(
+        ("--group",),
+        "Consumer group whose committed offsets are translated: those on the source, or with --back those on the target.",
+        "NAME", default_text="none", group=_TRANSLATING,
     ),
     Option(("--back",), "Translate offsets of the target to offsets of the source.", group=_TRANSLATING),
     Option(
@@ -52,45 +59,91 @@ def run(args: argparse.Namespace) -> int:
     """Translate and print; exit 0 if every place is exact, 3 if some records would be read again."""
     if len(args.consumer_config) != 1:
         raise SettingError("--consumer.config: name the one source cluster whose offsets are translated", option=True)
-    offsets = _pairs(args.offsets)
+    if not args.producer_config:
+        raise SettingError("--producer.config FILE is missing: the property file of the target cluster", option=True)
+    if not args.topic:
+        raise SettingError("--topic NAME is missing: the topic whose offsets are translated", option=True)
+    offsets = _offsets(args)
     logins = login_files(args.jaas_config, args.krb5_config, args.D, os.environ)
     source = source_settings(properties.read(args.consumer_config[0], "--consumer.config"), logins)
     target = target_settings(properties.read(args.producer_config, "--producer.config"), logins)
-    try:
-        found = asyncio.run(_translated(source, target, args.source_id or "", args.topic, offsets, args.back))
-    except OSError as error:
-        raise ClusterError(f"the target cluster cannot be reached: {describe(error)}") from error
+    found = asyncio.run(
+        translate_offsets(source, target, args.topic, offsets, back=args.back, source_id=args.source_id or "")
+    )
     print(json.dumps([row.__dict__ for row in found], indent=2) if args.json else _table(found))
     return 0 if all(row.is_exact for row in found) else 3
 
 
-async def _translated(
-    source: SourceSettings,
-    target: TargetSettings,
-    source_id: str,
-    topic: str,
-    offsets: Sequence[tuple[int, int]],
-    back: bool,
-) -> list[Translation]:
-    ours, theirs = Cluster(source.endpoint), Cluster(await endpoint_of(target))
-    try:
-        found = await find_source(ours, theirs, source_id, topic)
-        return translate(found, topic, offsets, back=back)
-    finally:
-        ours.close()
-        theirs.close()
+def _offsets(args: argparse.Namespace) -> list[tuple[int, int]] | str:
+    """Return partitions and offsets, or the name of the group that has committed them."""
+    given = {"--offsets": args.offsets, "--offsets.file": args.offsets_file, "--group": args.group}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        text = f"{' and '.join(names)} contradict each other" if names else "the offsets are missing"
+        raise SettingError(f"{text}: give one of {', '.join(given)}", option=True)
+    if args.group is not None:
+        if not args.group:
+            raise SettingError("--group: name a consumer group", option=True)
+        return str(args.group)
+    return _pairs(args.offsets) if args.offsets is not None else _file_pairs(args.offsets_file)
 
 
 def _pairs(text: str) -> list[tuple[int, int]]:
-    pairs = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        partition, _, offset = part.partition(":")
-        if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
-            raise SettingError(f"--offsets {part}: this must be PARTITION:OFFSET, for example 0:1234", option=True)
-        pairs.append((int(partition), int(offset)))
-    if not pairs:
+    parts = list(filter(None, (part.strip() for part in text.split(","))))
+    if not parts:
         raise SettingError("--offsets: name at least one PARTITION:OFFSET, for example 0:1234", option=True)
+    pairs = [_pair(*part.partition(":")[::2]) for part in parts]
+    for part, pair in zip(parts, pairs, strict=True):
+        if pair is None:
+            raise SettingError(f"--offsets {part}: this must be PARTITION:OFFSET, for example 0:1234", option=True)
+    return [pair for pair in pairs if pair is not None]
+
+
+def _file_pairs(path: str) -> list[tuple[int, int]]:
+    """Read a file: CSV with a partition and an offset in each line, or JSON."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"--offsets.file {path}: the file cannot be read: {describe(error)}") from error
+    pairs = _json_pairs(path, text) if text.lstrip()[:1] in ("[", "{") else _csv_pairs(path, text)
+    if not pairs:
+        raise SettingError(f"--offsets.file {path}: the file has no offsets; a line must be like 0,1234")
     return pairs
+
+
+def _csv_pairs(path: str, text: str) -> list[tuple[int, int]]:
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [cell.strip() for cell in line.split(",")]
+        if cells == [""] or (number == 1 and cells == ["partition", "offset"]):
+            continue
+        pair = _pair(*cells) if len(cells) == 2 else None
+        if pair is None:
+            raise SettingError(f"{path}:{number}: {line.strip()}: this must be partition,offset, for example 0,1234")
+        pairs.append(pair)
+    return pairs
+
+
+def _json_pairs(path: str, text: str) -> list[tuple[int, int]]:
+    form = '{"0": 1234} or [{"partition": 0, "offset": 1234}]'
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise SettingError(f"--offsets.file {path}: this is no JSON: {error}") from error
+    rows = list(document.items()) if isinstance(document, dict) else document
+    pairs = []
+    for row in rows:
+        cells = (row.get("partition"), row.get("offset")) if isinstance(row, dict) else row
+        pair = _pair(*map(str, cells)) if isinstance(cells, tuple | list) and len(cells) == 2 else None
+        if pair is None:
+            raise SettingError(f"--offsets.file {path}: {json.dumps(row)}: this must be like {form}")
+        pairs.append(pair)
+    return pairs
+
+
+def _pair(partition: str, offset: str) -> tuple[int, int] | None:
+    is_number = all(text.isascii() and text.isdigit() for text in (partition, offset))
+    return (int(partition), int(offset)) if is_number else None
 
 
 def _table(found: Sequence[Translation]) -> str:
@@ -99,16 +152,14 @@ def _table(found: Sequence[Translation]) -> str:
     for row, numbers in zip(found, places, strict=True):
         partition, offset, to_partition, to_offset, again = map(str, numbers)
         rows.append((row.topic, partition, offset, row.to_topic, to_partition, to_offset, again))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(aligned(rows))
 
 
 COMMAND = Command(
     name="translate",
     purpose="translate offsets between source and target",
-    usage="--consumer.config FILE --producer.config FILE --topic NAME --offsets LIST [OPTION ...]",
+    usage="--consumer.config FILE --producer.config FILE --topic NAME\n"
+    "    (--offsets LIST | --offsets.file FILE | --group NAME) [OPTION ...]",
     description="Show where records of the source are on the target, and back, from the offset map that mirrors keep on the"
     " target. The source may be gone. For programs that keep offsets outside of consumer groups, such as Flink or a database.",
     options=_OPTIONS,
@@ -117,6 +168,11 @@ COMMAND = Command(
             "A program has processed partition 0 up to offset 1234 and partition 1 up to 99. Where does it go on?",
             "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
             "    --topic orders --offsets 0:1234,1:99",
+        ),
+        Example(
+            "The offsets that a consumer group has committed on the source:",
+            "%(prog)s --consumer.config source.properties --producer.config target.properties \\\n"
+            "    --topic orders --group billing",
         ),
         Example(
             "The way back, as JSON:",

@@ -8,11 +8,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from mirrormaker.cli.command import Command, Example
+from mirrormaker.cli.command import Command, Example, shared_with_run
 from mirrormaker.errors import CannotTell, MirrorError, SettingError
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, source_settings, target_settings
@@ -36,15 +35,7 @@ _SHARED_WITH_RUN = {
 }
 _DEFAULTS = {"--spark.master": "local, with all cores"}
 _OPTIONS = (
-    *(
-        replace(
-            option,
-            help=_SHARED_WITH_RUN[option.names[0]] or option.help,
-            default_text=_DEFAULTS.get(option.names[0]) or option.default_text,
-        )
-        for option in options.OPTIONS
-        if option.names[0] in _SHARED_WITH_RUN
-    ),
+    *shared_with_run(_SHARED_WITH_RUN, _DEFAULTS),
     Option(
         ("--topics",),
         "Compare only these topics, out of those that --whitelist or --blacklist selects. Separate the names with"

@@ -15,8 +15,7 @@ from mirrormaker.wire.client.cluster import Cluster
 
 def choice_of(options: RunOptions, settings: SourceSettings) -> GroupChoice | None:
     """Return the groups that the command line or the consumer file chooses; None for none."""
-    chosen = options.groups or settings.groups.chosen
-    return None if chosen is None else GroupChoice.of(chosen, options.groups_exclude or settings.groups.exclude)
+    return GroupChoice.from_settings(options.groups, options.groups_exclude, settings.groups)
 
 
 def group_sync_of(

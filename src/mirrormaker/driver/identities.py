@@ -8,7 +8,7 @@ from typing import Any
 
 from mirrormaker.errors import BrokerError, ClusterError, MirrorError, Unanswered
 from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
-from mirrormaker.model.position import UNNUMBERED, Identity
+from mirrormaker.model.position import MARKED_EPOCH, UNNUMBERED, Identity
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -19,18 +19,22 @@ _AT_ONCE = 100  # identities requested without waiting in between
 
 
 async def allocate_identities(
-    target: Cluster, keys: Sequence[TopicPartition]
+    target: Cluster, keys: Sequence[TopicPartition], *, marked: bool = True
 ) -> tuple[dict[TopicPartition, Identity], dict[TopicPartition, Exception]]:
-    """Return a new identity for each partition, and the errors of those for which the target gives none."""
+    """Return a new identity for each partition, and the errors of those for which the target gives none.
+
+    `marked` False: they have the epoch that the target gave them, instead of the mark of mirrors.
+    """
     if not keys or not await target.knows(InitProducerIdRequest):
         return dict.fromkeys(keys, UNNUMBERED), {}
     identities: dict[TopicPartition, Identity] = {}
     ready: list[Identity] = []
     for number, key in enumerate(keys):
         if not ready:
-            ready = await _allocate_many(target, min(_AT_ONCE, len(keys) - number))
+            ready = await _allocate_many(target, min(_AT_ONCE, len(keys) - number), marked)
         try:
-            identities[key] = ready.pop() if ready else await allocate_identity(target, _name(keys[number:]))
+            name = _name(keys[number:])
+            identities[key] = ready.pop() if ready else await allocate_identity(target, name, marked=marked)
         except (MirrorError, OSError) as error:
             # The target would refuse the others too, each after its own retries.
             return identities, dict.fromkeys(keys[number:], error)
@@ -42,27 +46,28 @@ def _name(keys: Sequence[TopicPartition]) -> str:
     return f"{keys[0][0]}-{keys[0][1]}{more}"
 
 
-async def _allocate_many(target: Cluster, count: int) -> list[Identity]:
+async def _allocate_many(target: Cluster, count: int, marked: bool) -> list[Identity]:
     """Allocate up to so many producer ids at once; fewer, or none, if the target does not give them at the first request."""
     try:
         answers = await target.ask_times(_new_identity_request(), count)
     except (MirrorError, OSError):
         return []
-    return [identity for answer in answers if (identity := _identity_of(answer)) is not None]
+    return [identity for answer in answers if (identity := _identity_of(answer, marked)) is not None]
 
 
 def _new_identity_request() -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
 
 
-def _identity_of(answer: Any) -> Identity | None:
+def _identity_of(answer: Any, marked: bool) -> Identity | None:
     # A broker takes the producer id -1 with sequence numbers, and checks none of them.
-    if answer.error_code == 0 and answer.producer_id >= 0 and answer.producer_epoch >= 0:
-        return Identity(answer.producer_id, answer.producer_epoch)
-    return None
+    if answer.error_code or answer.producer_id < 0 or answer.producer_epoch < 0:
+        return None
+    # An epoch that is not 0 means something to the broker that gave it.
+    return Identity(answer.producer_id, answer.producer_epoch or (MARKED_EPOCH if marked else 0))
 
 
-async def allocate_identity(target: Cluster, name: str) -> Identity:
+async def allocate_identity(target: Cluster, name: str, *, marked: bool = True) -> Identity:
     """Allocate a producer id that nobody else uses. `name` tells users which partitions wait for it."""
     last = 0
     for _ in range(_RETRIES):
@@ -71,7 +76,7 @@ async def allocate_identity(target: Cluster, name: str) -> Identity:
         except OSError:
             await asyncio.sleep(0.2)
             continue
-        if (identity := _identity_of(answer)) is not None:
+        if (identity := _identity_of(answer, marked)) is not None:
             return identity
         last = answer.error_code or UNKNOWN_SERVER_ERROR
         if last == CLUSTER_AUTHORIZATION_FAILED:

@@ -106,6 +106,7 @@ def _source(name: str, source: ObservedSource) -> Source:
         dropped=source.earlier.undelivered + flow.undelivered.count,
         lost=len(source.earlier.lost) + len(flow.renumbering.lost),
         counts=flow.scheduler.counts,
+        groups=None if flow.group_sync is None else flow.group_sync.figures,
     )
 
 

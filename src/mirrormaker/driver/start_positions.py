@@ -80,6 +80,8 @@ class StartPositions:
         self.source, self.target, self.settings, self.routing = source, target, settings, routing
         self._accept_new_target, self._report = accept_new_target, report
         self._adoption = Adoption(source, target, settings, routing, report)
+        # False once the target has refused the producer epoch of mirrors.
+        self._marks = True
         self._reported_recreated: dict[str, str] = {}  # by topic, the id of its newest incarnation that was reported
 
     async def find(
@@ -203,7 +205,7 @@ class StartPositions:
             if errors:
                 failed[key] = _unanswered(self.target, key, errors[0])
         wanted = [key for key in places if key not in failed]
-        identities, refused = await allocate_identities(self.target, wanted)
+        identities, refused = await allocate_identities(self.target, wanted, marked=self._marks)
         failed |= refused
         positions = [
             replace(
@@ -279,6 +281,8 @@ class StartPositions:
 
         `same_records`: the records that follow are the same, so those that the target already holds are not sent again.
         """
+        if restart_at == RestartAt.UNMARKED:
+            self._marks, restart_at = False, RestartAt.FORGOTTEN
         topics = {*handler_topics, *(cut.topic for cut in position.cuts)} - {""}
         key = position.key
         await self.source.refresh([position.topic])

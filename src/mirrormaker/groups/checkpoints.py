@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mirrormaker.errors import BadFrame
@@ -85,8 +85,12 @@ class Checkpoints:
     Several processes write to it, each for the partitions that it mirrors. `refresh` reads the rows of the others.
     """
 
-    def __init__(self, target: Cluster, alias: str) -> None:
+    def __init__(
+        self, target: Cluster, alias: str, see: Callable[[Checkpoint, int], None] = lambda row, timestamp: None
+    ) -> None:
+        """`see` is called with each row that is read, and with its time in milliseconds since 1970."""
         self.topic = topic_name(alias)
+        self._see = see
         self._target, self._writer = target, KeyedWriter(target, self.topic)
         self._end = 0
         self.memory: dict[tuple[str, str], dict[int, Memory]] = {}
@@ -116,6 +120,7 @@ class Checkpoints:
                     row = Checkpoint.decode(record.key, record.value)
                 except BadFrame:
                     continue
+                self._see(row, record.timestamp)
                 self._take(row)
             self._end = end
 

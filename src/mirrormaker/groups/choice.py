@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.group_keys import EXCLUDED
+from mirrormaker.settings.group_settings import GroupSettings
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,12 @@ class GroupChoice:
     def of(cls, include: str, exclude: str | None) -> GroupChoice:
         """Return the choice for two lists with commas; raise SettingError for one that is no regular expression."""
         return cls(_compiled("groups", include), _compiled("groups.exclude", EXCLUDED if exclude is None else exclude))
+
+    @classmethod
+    def from_settings(cls, include: str | None, exclude: str | None, file: GroupSettings) -> GroupChoice | None:
+        """Return the choice of the command line, or else of a consumer file; None for no group."""
+        chosen = include or file.chosen
+        return None if chosen is None else cls.of(chosen, exclude or file.exclude)
 
     def __call__(self, name: str) -> bool:
         """Return True if the group is chosen."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from mirrormaker.model.group_sync import Presence
@@ -14,6 +14,8 @@ from mirrormaker.wire.client.group_offsets import (
     fetch_share_offsets,
     list_groups,
 )
+from mirrormaker.wire.client.log_offsets import list_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
 
 
@@ -44,15 +46,24 @@ async def look(source: Cluster, target: Cluster, is_chosen: Callable[[str], bool
     here, there = await asyncio.gather(list_groups(source), list_groups(target))
     here = {name: group for name, group in here.items() if is_chosen(name)}
     there = {name: group for name, group in there.items() if name in here}
-    target_offsets = await _offsets(target, there, stable=False)
-    source_offsets = await _offsets(source, here, stable=True)
+    target_offsets = await offsets_of(target, there, stable=False)
+    source_offsets = await offsets_of(source, here, stable=True)
     return Survey(here, there, source_offsets, target_offsets)
 
 
-async def _offsets(
+async def offsets_of(
     cluster: Cluster, groups: Mapping[str, ListedGroup], *, stable: bool
 ) -> dict[str, GroupOffsets | Exception]:
+    """Return what groups of any type have committed, or the error of the coordinator."""
     shared = {name: group.node for name, group in groups.items() if group.is_share}
     others = {name: group.node for name, group in groups.items() if not group.is_share}
     found = await fetch_offsets(cluster, others, stable=stable)
     return found | (await fetch_share_offsets(cluster, shared) if shared else {})
+
+
+async def known_offsets(cluster: Cluster, keys: Collection[TopicPartition], when: int) -> dict[TopicPartition, int]:
+    """Return the offsets that leaders tell; partitions without an answer are left out."""
+    if not keys:
+        return {}
+    found = await list_offsets(cluster, keys, when)
+    return {key: offset for key, offset in found.items() if isinstance(offset, int)}

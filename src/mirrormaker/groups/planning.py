@@ -12,7 +12,7 @@ from typing import Protocol
 
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.kafka_errors import UNSTABLE_OFFSET_COMMIT
-from mirrormaker.model.group_sync import Aim, Decision, Log, Memory, Part, Presence, State, aim, decide
+from mirrormaker.model.group_sync import Aim, Decision, Log, Memory, Part, Presence, State, aim, decide, worst
 from mirrormaker.model.offset_runs import Translated
 from mirrormaker.model.position import Place
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -71,15 +71,7 @@ class Entry:
     @property
     def state(self) -> State:
         """Return the state that users must hear of first."""
-        states = {decision.state for decision in self.decisions.values()}
-        return next((state for state in _WORST_FIRST if state in states), State.UNMAPPED)
-
-
-_WORST_FIRST = (
-    State.NO_RIGHTS, State.REFUSED, State.UNMOVABLE, State.TARGET_SHORT, State.ACTIVE, State.OWNED, State.UNSTABLE,
-    State.DELETED, State.UNMAPPED, State.PENDING, State.TRIMMED, State.BEHIND, State.AHEAD, State.SYNCED,
-)  # fmt: skip
-assert len(_WORST_FIRST) == len(State)
+        return worst(decision.state for decision in self.decisions.values())
 
 
 @dataclass(frozen=True)

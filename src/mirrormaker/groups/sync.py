@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, describe
 from mirrormaker.events import event
 from mirrormaker.events.group_events import (
     CheckpointsNotCompacted,
@@ -28,34 +27,23 @@ from mirrormaker.events.group_events import (
     GroupsNotFollowed,
     GroupSyncFailed,
 )
-from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints, Heartbeats
-from mirrormaker.groups.group_survey import Survey, look
+from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
+from mirrormaker.groups.group_survey import Survey, known_offsets, look
+from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Map, Planner
-from mirrormaker.kafka_errors import (
-    GROUP_AUTHORIZATION_FAILED,
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
-    REBALANCE_IN_PROGRESS,
-    TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_MEMBER_ID,
-    error_code,
-)
-from mirrormaker.model.group_sync import ADVICE, Log, State
+from mirrormaker.groups.sync_figures import figures_of
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.model.group_sync import Log, State, advice
+from mirrormaker.status.snapshot import GroupFigures
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.group_offsets import alter_share_offsets, commit_offsets, find_coordinators
-from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, list_offsets
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.group_messages import CommitRow
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
 _EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
-_AGAIN_AFTER = 30.0  # seconds after which a group that was refused is tried again
 _MOST_EVENTS = 10  # lines about single groups in one round
 _OTHERS_EVERY = 15.0  # seconds between two looks at the maps of other processes
-
-_HAS_MEMBERS = frozenset({UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP})
-_NO_RIGHTS = frozenset({GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED})
 
 
 class Maps(Protocol):
@@ -80,19 +68,6 @@ class SyncSettings:
     heartbeat_interval: float = 0.0  # 0: no heartbeats
 
 
-@dataclass(frozen=True)
-class GroupFigures:
-    """All groups of this process at one moment, in a few numbers."""
-
-    groups: int = 0
-    states: Mapping[State, int] = field(default_factory=dict)  # of groups in topics
-    again: int = 0
-    missing: int = 0
-    rounds: int = 0
-    round_seconds: float = 0.0
-    last_round: float = 0.0  # seconds since 1970
-
-
 class GroupSync:
     """The loop. `figures` and `planner.entries` are for the status page."""
 
@@ -114,10 +89,8 @@ class GroupSync:
         self._starts: dict[TopicPartition, int] = {}
         self._source_starts: dict[TopicPartition, int] = {}
         self._starts_at = self._everything_at = self._others_at = float("-inf")
-        # Groups that the target refused: the state that follows, and when they are tried again.
-        self._refused: dict[str, tuple[State, float]] = {}
+        self._writer = OffsetWriter(target, commits=settings.commits)
         self._told: dict[str, State] = {}
-        self._nodes: dict[str, int] = {}  # coordinators on the target
 
     async def run(self) -> None:
         """Keep groups in step for as long as this runs."""
@@ -137,8 +110,9 @@ class GroupSync:
             try:
                 await self.round()
                 reported = ""
-            except (*OUTAGE, ClusterError) as error:
+            except Exception as error:  # whatever it is, it is the trouble of groups alone: records flow on
                 reason = self._reason(error)
+                self.figures = replace(self.figures, trouble=reason)
                 if reason != reported:
                     reported = reason
                     self._report(GroupSyncFailed(reason))
@@ -162,7 +136,9 @@ class GroupSync:
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
             return denied(self._target.endpoint, ("Create", "Read", "Write"), "topic", self._checkpoints.topic)
-        return describe(error)
+        if isinstance(error, (*OUTAGE, MirrorError)):
+            return describe(error)
+        return f"unexpected {type(error).__name__}: {error}"
 
     # -- one round
 
@@ -190,9 +166,13 @@ class GroupSync:
                 entry.synced_at = now
             if number % 200 == 199:
                 await asyncio.sleep(0)
-        await self._write(survey, checkpoints, changed)
+        await self._writer.write(survey, checkpoints, changed)
         self._tell()
-        self._count(began)
+        self.figures = replace(
+            await figures_of(self.planner.entries),
+            round_seconds=time.monotonic() - began,
+            last_round=time.time(),
+        )
 
     async def _ready_checkpoints(self) -> Checkpoints:
         if self._checkpoints is None:
@@ -240,86 +220,11 @@ class GroupSync:
         used = {key: known for key, known in maps.items() if key[0] in topics}
         places = {(place[0] or key[0], place[1]) for key, known in used.items() for place in known.places}
         if time.monotonic() - self._starts_at > _STARTS_EVERY or not places <= self._starts.keys():
-            self._starts = await _offsets(self._target, places, EARLIEST)
-            self._source_starts = await _offsets(self._source, used, EARLIEST)
+            self._starts = await known_offsets(self._target, places, EARLIEST)
+            self._source_starts = await known_offsets(self._source, used, EARLIEST)
             self._starts_at = time.monotonic()
-        ends = await _offsets(self._target, places, LATEST)
+        ends = await known_offsets(self._target, places, LATEST)
         return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
-
-    # -- writing
-
-    async def _write(self, survey: Survey, checkpoints: Checkpoints, changed: list[tuple[str, str, Entry]]) -> None:
-        now = time.monotonic()
-        self._refused = {group: row for group, row in self._refused.items() if row[1] > now}
-        commits: dict[str, list[CommitRow]] = {}
-        rows: list[Checkpoint] = []
-        for group, topic, entry in changed:
-            if group in self._refused:
-                continue
-            for partition, decision in entry.decisions.items():
-                if decision.commit is None:
-                    continue
-                upstream, before = entry.offsets[partition]
-                metadata = entry.metadata.get(partition, "")
-                rows.append(
-                    Checkpoint(
-                        group, topic, partition, upstream, decision.commit, metadata, -1 if before is None else before
-                    )
-                )
-                commits.setdefault(group, []).append(CommitRow(topic, partition, decision.commit, metadata))
-        if rows:
-            await checkpoints.write(rows)
-        if not self._settings.commits:
-            return
-        if not commits:
-            self._note_written(changed, {})
-            return
-        nodes = {group: survey.target[group].node for group in commits if group in survey.target}
-        unknown = commits.keys() - nodes.keys() - self._nodes.keys()
-        self._nodes |= await find_coordinators(self._target, unknown)
-        nodes = {**{group: self._nodes[group] for group in commits if group in self._nodes}, **nodes}
-        shared = {group: part for group, part in commits.items() if survey.source[group].is_share}
-        others = {group: part for group, part in commits.items() if group not in shared}
-        results = await commit_offsets(self._target, others, nodes)
-        if shared:
-            results |= await alter_share_offsets(self._target, shared, nodes)
-        states = {group: self._failed_state(group, results.get(group), now) for group in commits}
-        self._note_written(changed, states)
-
-    def _failed_state(
-        self, group: str, result: dict[TopicPartition, int] | Exception | None, now: float
-    ) -> State | None:
-        """Return the state of a group whose commit failed; None if all of it was committed."""
-        codes = set(result.values()) if isinstance(result, dict) else set()
-        if codes == {0}:
-            return None
-        self._nodes.pop(group, None)
-        state: State | None = None
-        if codes & _HAS_MEMBERS:
-            state = State.ACTIVE
-        elif codes & _NO_RIGHTS:
-            state = State.NO_RIGHTS
-        elif GROUP_ID_NOT_FOUND in codes:
-            state = State.UNMOVABLE
-        elif any(not error_code(code).retriable for code in codes - {0}):
-            state = State.REFUSED
-        elif isinstance(result, ClusterError):
-            state = State.UNMOVABLE
-        if state is not None:
-            self._refused[group] = (state, now + _AGAIN_AFTER)
-        # A coordinator that is not known yet, or moves, is asked again in the next round.
-        return state or State.PENDING
-
-    def _note_written(self, changed: list[tuple[str, str, Entry]], states: Mapping[str, State | None]) -> None:
-        """Note what was written. The next round reads it back."""
-        for group, _, entry in changed:
-            failed = states[group] if group in states else self._refused[group][0]
-            if failed is None:
-                entry.synced_at = time.time()
-                continue
-            for partition, decision in entry.decisions.items():
-                if decision.commit is not None:
-                    entry.decisions[partition] = decision._replace(state=failed)
 
     # -- telling
 
@@ -333,8 +238,8 @@ class GroupSync:
         news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
         for group in news[:_MOST_EVENTS]:
             topic, state = worst[group]
-            advice = ADVICE[state].replace("GROUP", group).replace("TOPIC", topic)
-            self._report(GroupNotFollowed(group, topic, state.value, advice))
+            way_out = advice(state, group, topic, self._target.endpoint)
+            self._report(GroupNotFollowed(group, topic, state.value, way_out))
         if len(news) > _MOST_EVENTS:
             self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
         known = {group for group, _ in self.planner.entries}
@@ -342,26 +247,6 @@ class GroupSync:
             self._report(GroupFollowed(group))
         self._told = {group: state for group, (_, state) in worst.items()}
 
-    def _count(self, began: float) -> None:
-        entries = self.planner.entries
-        self.figures = GroupFigures(
-            groups=len({group for group, _ in entries}),
-            states=Counter(entry.state for entry in entries.values()),
-            again=sum(entry.again for entry in entries.values()),
-            missing=sum(entry.missing for entry in entries.values()),
-            rounds=self.figures.rounds + 1,
-            round_seconds=time.monotonic() - began,
-            last_round=time.time(),
-        )
-
 
 # States that end by themselves.
 _PASSING = frozenset({State.UNSTABLE, State.UNMAPPED, State.DELETED})
-
-
-async def _offsets(cluster: Cluster, keys: Collection[TopicPartition], when: int) -> dict[TopicPartition, int]:
-    """Return the offsets that leaders tell; partitions without an answer are left out."""
-    if not keys:
-        return {}
-    found = await list_offsets(cluster, keys, when)
-    return {key: offset for key, offset in found.items() if isinstance(offset, int)}

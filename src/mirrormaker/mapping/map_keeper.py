@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from mirrormaker.control.control_messages import PartitionReport
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, Unanswered, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FlowClosed, MirrorError, Unanswered, describe
 from mirrormaker.events import event
 from mirrormaker.events.process_events import OffsetMapUnwritten, OffsetMapWritten
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap, Writing
-from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key
-from mirrormaker.model.position import Position
+from mirrormaker.model.offset_map_format import BlockKey, IdentityKey, pack_block, pack_identity, pack_key
+from mirrormaker.model.position import Identity, Position
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -33,6 +34,8 @@ _PATIENCE = 30.0
 _TRY_EVERY = 30.0  # seconds between attempts to write the map after that
 _REFRESHED = 100  # blocks of partitions that only moved on, with each commit: 15 KB
 _CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
+_FENCE_EVERY = 5.0  # seconds between two looks for a fence
+_FENCE_WITHIN = 5.0  # seconds for one look
 
 
 class MapKeeper:
@@ -42,6 +45,10 @@ class MapKeeper:
         """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1)."""
         self._target, self._source, self._fallback_id, self._report = target, source, fallback_id, report
         self._topic: MapTopic | None = None
+        self._fence_watch: FenceWatch | None = None
+        self._looked_at = float("-inf")
+        # The error that ends the flow, once a failover has closed it.
+        self._closed: FlowClosed | None = None
         self._writer = keyed_topic.KeyedWriter(target, TOPIC)
         self._maps: dict[TopicPartition, PartitionMap] = {}
         # Maps whose stored block ends before the position, the longest waiting ones first.
@@ -57,7 +64,7 @@ class MapKeeper:
         return self._source.id or self._fallback_id
 
     async def open(self) -> None:
-        """Create the topic if need be, and read it. Raise ClusterError if a failover has closed this flow."""
+        """Create the topic if need be, and read it. Raise FlowClosed if a failover has closed this flow."""
         try:
             policy = await keyed_topic.ensure(self._target, TOPIC)
             if policy and "compact" not in policy:
@@ -73,11 +80,9 @@ class MapKeeper:
         self._topic = topic
         self._is_written()
         if topic.fence is not None:
-            when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(topic.fence.time / 1000))
-            raise ClusterError(
-                f"this flow was closed by a failover at {when} UTC (by {topic.fence.by}): {self._target.endpoint} has writers"
-                " of its own since then. To mirror again all the same: mirrormaker failover --undo"
-            )
+            self._closed = closed(topic.fence, self._target.endpoint)
+            raise self._closed
+        self._fence_watch, self._looked_at = FenceWatch(self._target, self.source_id, topic.end), time.monotonic()
 
     # -- what is mirrored
 
@@ -93,7 +98,11 @@ class MapKeeper:
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
                 self._maps[position.key] = PartitionMap() if self._topic is None else self._topic.read(position.key)
-            self._maps[position.key].begin(position)
+            found = self._maps[position.key]
+            found.begin(position)
+            if found.is_due or found.is_stale:
+                # An identity or a piece that the map lacks is stored with a next write, also if the partition does not move.
+                self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)
 
@@ -139,6 +148,8 @@ class MapKeeper:
 
         Some blocks that only became longer are stored along with them.
         """
+        if self._closed is None and time.monotonic() - self._looked_at > 2 * _FENCE_EVERY:
+            await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
         moved = [key for key in islice(self._stale, _REFRESHED) if key not in due]
         if self.reason and time.monotonic() < self._try_after:
@@ -149,13 +160,17 @@ class MapKeeper:
             return set()
         writings = {key: self._maps[key].take() for key in [*due, *moved] if key in self._maps}
         try:
-            await asyncio.wait_for(self._writer.write(self._rows(writings)), _WRITE_WITHIN)
+            offsets = await asyncio.wait_for(self._writer.write(self._rows(writings)), _WRITE_WITHIN)
         except (MirrorError, OSError, asyncio.TimeoutError) as error:
             self._note_failed(writings)
             return self._failed(error, due)
         except BaseException:  # cancelled: nothing is known of what was written
             self._note_failed(writings)
             raise
+        if self._fence_watch is not None:
+            for batch in offsets:
+                self._fence_watch.wrote(batch)
+        self._topic.identities |= _identities(writings).keys()
         for key, writing in writings.items():
             if key in self._maps:
                 self._maps[key].stored(writing)
@@ -165,7 +180,12 @@ class MapKeeper:
 
     def _rows(self, writings: dict[TopicPartition, Writing]) -> list[keyed_topic.Row]:
         now = int(time.time() * 1000)
-        rows: list[keyed_topic.Row] = []
+        known = self._topic.identities if self._topic is not None else set()
+        rows: list[keyed_topic.Row] = [
+            (pack_key(IdentityKey(self.source_id, identity)), pack_identity(key, now))
+            for identity, key in _identities(writings).items()
+            if identity not in known
+        ]
         for key, writing in writings.items():
             for block in writing.blocks:
                 rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
@@ -205,14 +225,33 @@ class MapKeeper:
             self.reason = ""
             self._report(OffsetMapWritten())
 
-    # -- what retention has deleted
+    # -- fences, and blocks whose records retention has deleted
 
     async def run(self) -> None:
-        """Delete blocks whose records are gone, for as long as this runs."""
-        while True:
-            await asyncio.sleep(_CLEAN_EVERY)
-            with contextlib.suppress(*OUTAGE, MirrorError):
-                await self.clean()
+        """Look for a fence, and delete blocks whose records are gone, for as long as this runs.
+
+        Raise FlowClosed once a failover has closed this flow.
+        """
+        cleaned_at = time.monotonic()
+        while self._closed is None:
+            await asyncio.sleep(_FENCE_EVERY)
+            await self._look_for_fence()
+            if time.monotonic() - cleaned_at > _CLEAN_EVERY:
+                cleaned_at = time.monotonic()
+                with contextlib.suppress(*OUTAGE, MirrorError):
+                    await self.clean()
+        raise self._closed
+
+    async def _look_for_fence(self) -> None:
+        """Raise FlowClosed if there is a fence. A target that does not answer is asked again later."""
+        if self._fence_watch is None:
+            return
+        fence, self._looked_at = None, time.monotonic()
+        with contextlib.suppress(*OUTAGE, MirrorError):
+            fence = await asyncio.wait_for(self._fence_watch.look(), _FENCE_WITHIN)
+        if fence is not None:
+            self._closed = closed(fence, self._target.endpoint)
+            raise self._closed
 
     async def clean(self) -> None:
         """Delete the blocks all of whose records lie before the start of the target's log; the next commit stores that."""
@@ -224,3 +263,7 @@ class MapKeeper:
             found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
             if found.is_due:
                 self._stale[key] = None
+
+
+def _identities(writings: Mapping[TopicPartition, Writing]) -> dict[Identity, TopicPartition]:
+    return {block.identity: key for key, writing in writings.items() for block in writing.blocks}

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import BrokerError, ClusterError
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.offset_map import Block, PartitionMap
 from mirrormaker.model.offset_map_format import (
     BlockKey,
     Fence,
     FenceKey,
+    IdentityKey,
     pack_fence,
     pack_key,
     unpack_block,
     unpack_fence,
     unpack_key,
 )
+from mirrormaker.model.position import Identity
 from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
 
@@ -34,12 +38,15 @@ class MapTopic:
         """`source_id` is the id of the source cluster."""
         self.target, self.source_id = target, source_id
         self.fence: Fence | None = None
+        # Every identity that mirrors of this source have used since they store them: blocks may be replaced, these stay.
+        self.identities: set[Identity] = set()
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
-        self._end = 0
+        # The offset up to which the topic was read.
+        self.end = 0
 
     async def refresh(self) -> None:
         """Read the rows that were added since the last time."""
-        records, self._end = await keyed_topic.read(self.target, TOPIC, self._end)
+        records, self.end = await keyed_topic.read(self.target, TOPIC, self.end)
         for record in records:
             self._take(record.key, record.value)
 
@@ -49,6 +56,8 @@ class MapTopic:
             return
         if isinstance(key, FenceKey):
             self.fence = None if value is None else unpack_fence(value)
+        elif isinstance(key, IdentityKey):
+            self.identities.add(key.identity)
         elif value is None:
             self._blocks[key.source].pop(key.start, None)
         else:
@@ -71,23 +80,31 @@ class MapTopic:
     async def write_fence(self, fence: Fence | None) -> None:
         """Forbid that a flow from this source goes on, or allow it again."""
         value = None if fence is None else pack_fence(fence)
-        await keyed_topic.KeyedWriter(self.target, TOPIC).write([(pack_key(FenceKey(self.source_id)), value)])
+        try:
+            await keyed_topic.KeyedWriter(self.target, TOPIC).write([(pack_key(FenceKey(self.source_id)), value)])
+        except BrokerError as error:
+            _refuse(self.target, error.code, "Write")
+            raise
         self.fence = fence
 
 
 async def open_map(target: Cluster, source_id: str) -> MapTopic:
-    """Return the rows of a source cluster. Raise ClusterError if the target has no map."""
-    await target.refresh([TOPIC])
+    """Return the rows of a source cluster. Raise ClusterError if the target has no map, or does not let us read it."""
+    await _find(target)
     if TOPIC not in target.topics:
         raise ClusterError(f"{target.endpoint} has no offset map (topic {TOPIC}): no mirror has written one there")
     topic = MapTopic(target, source_id)
-    await topic.refresh()
+    try:
+        await topic.refresh()
+    except BrokerError as error:
+        _refuse(target, error.code)
+        raise
     return topic
 
 
 async def sources_of(target: Cluster) -> dict[str, set[str]]:
     """Return the ids of all source clusters in the map, each with its topics."""
-    await target.refresh([TOPIC])
+    await _find(target)
     found: dict[str, set[str]] = defaultdict(set)
     if TOPIC in target.topics:
         records, _ = await keyed_topic.read(target, TOPIC, 0)
@@ -96,3 +113,14 @@ async def sources_of(target: Cluster) -> dict[str, set[str]]:
             if isinstance(key, BlockKey) and record.value is not None:
                 found[key.cluster].add(key.topic)
     return found
+
+
+async def _find(target: Cluster) -> None:
+    await target.refresh([TOPIC])
+    _refuse(target, target.refused.get(TOPIC, 0))
+
+
+def _refuse(target: Cluster, code: int, *operations: str) -> None:
+    """Raise ClusterError with the command that grants the missing right, if that is the reason."""
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        raise ClusterError(denied(target.endpoint, operations or ("Describe", "Read"), "topic", TOPIC))

@@ -7,7 +7,9 @@ changed it. This module does no input or output.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+import shlex
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -130,6 +132,8 @@ class Decision(NamedTuple):
     commit: int | None = None
     again: int = 0
     missing: int = 0
+    # Where the group belongs; -1 if that is not known.
+    offset: int = -1
 
 
 def decide(found: Aim | State, target: int | None, memory: Memory | None, presence: Presence) -> Decision:
@@ -144,11 +148,56 @@ def decide(found: Aim | State, target: int | None, memory: Memory | None, presen
     if isinstance(found, State):
         return Decision(found)
     if presence is Presence.MEMBERS:
-        return Decision(State.ACTIVE, None, found.again, found.missing)
+        return Decision(State.ACTIVE, None, found.again, found.missing, found.offset)
     if is_foreign:
-        return Decision(State.OWNED, None, found.again, found.missing)
+        return Decision(State.OWNED, None, found.again, found.missing, found.offset)
     commit = None if target == found.offset else found.offset
-    return Decision(found.state, commit, found.again, found.missing)
+    return Decision(found.state, commit, found.again, found.missing, found.offset)
+
+
+class Cost(NamedTuple):
+    """The state of a group in a target partition at this moment, and what a failover would cost it now."""
+
+    state: State
+    # Records at most; None if the consumers' auto.offset.reset decides, or nothing is known.
+    again: int | None = None
+    missing: int | None = None
+
+
+def cost(decision: Decision, target: int | None, log: Log | None, age: float | None, patience: float) -> Cost:
+    """Return what it would cost to fail over now, if nothing more is written on the target.
+
+    `age` is the time in seconds since the group's offset was last written there, None if it never was. A group that moves on
+    the source is always written a moment late: it counts as in step if that is not longer ago than `patience`.
+    """
+    if decision.offset < 0:
+        return Cost(decision.state)
+    if target is None:
+        return Cost(decision.state if decision.commit is None else State.PENDING)
+    begin = target if log is None else max(target, log.start)
+    again = max(0, decision.offset + decision.again - begin)
+    # The mirror that wrote a later offset knew of more records than the map that was stored by then.
+    passed = 0 if decision.state is State.AHEAD else max(0, begin - decision.offset)
+    is_late = decision.commit is not None and (passed > 0 or age is None or age > patience)
+    state = State.PENDING if is_late and decision.state.is_ready else decision.state
+    return Cost(state, again, decision.missing + passed)
+
+
+_WORST_FIRST = (
+    State.NO_RIGHTS, State.REFUSED, State.UNMOVABLE, State.TARGET_SHORT, State.ACTIVE, State.OWNED, State.UNSTABLE,
+    State.DELETED, State.UNMAPPED, State.PENDING, State.TRIMMED, State.BEHIND, State.AHEAD, State.SYNCED,
+)  # fmt: skip
+assert len(_WORST_FIRST) == len(State)
+
+
+def severity(state: State) -> int:
+    """Return the rank of a state: 0 is the one that users must hear of first."""
+    return _WORST_FIRST.index(state)
+
+
+def worst(states: Iterable[State]) -> State:
+    """Return the state that users must hear of first."""
+    return min(states, key=severity, default=State.UNMAPPED)
 
 
 ADVICE = {
@@ -160,10 +209,16 @@ ADVICE = {
     State.UNMAPPED: "wait until the topic is mirrored with an offset map",
     State.DELETED: "delete the offset on the target too if nobody needs it",
     State.OWNED: "delete the group's offsets on the target to let the mirror write them:"
-    " kafka-consumer-groups --delete-offsets --group GROUP --topic TOPIC",
+    " kafka-consumer-groups --bootstrap-server TARGET --delete-offsets --group GROUP --topic TOPIC",
     State.ACTIVE: "stop the group's consumers on the target",
     State.UNMOVABLE: "delete the group of the other type on the target, or exclude it",
     State.NO_RIGHTS: "grant Read on the group and the topic on the target, and Describe on the group on the source",
     State.REFUSED: "the reason is in the log of the mirror",
     State.PENDING: "wait for the next round",
 }
+
+
+def advice(state: State, group: str, topic: str, target: object) -> str:
+    """Return the way out of a state, with a command that can be copied; `target` is the address of the target cluster."""
+    words = {"GROUP": group, "TOPIC": topic, "TARGET": str(target)}
+    return re.sub("GROUP|TOPIC|TARGET", lambda found: shlex.quote(words[found[0]]), ADVICE.get(state, ""))

@@ -1,10 +1,11 @@
-"""The records of the offset map's topic: blocks of runs, and fences.
+"""The records of the offset map's topic: blocks of runs, fences, and the identities of mirrors.
 
     key    version 1 | kind 1 | source cluster id | topic | partition i32 | block start i64     (a block)
            version 1 | kind 1 | source cluster id                                                 (a fence)
+           version 1 | kind 1 | source cluster id | producer id i64 | producer epoch i16          (an identity)
 
-Texts are a varint of their length and UTF-8. A record without a value deletes the block or the fence. Numbers that cannot be
-negative are varints; a run takes about three bytes.
+Texts are a varint of their length and UTF-8. A record without a value deletes the block or the fence; identities stay. Numbers
+that cannot be negative are varints; a run takes about three bytes.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from mirrormaker.model.position import Identity, Place
 from mirrormaker.wire.protocol.codec import MAX_VARINT_64, TopicPartition, read_varint, varint
 
 VERSION = 1
-_BLOCK, _FENCE = 1, 2
+_BLOCK, _FENCE, _IDENTITY = 1, 2, 3
 _PREFIX = struct.Struct(">BB")
 _PLACE = struct.Struct(">iq")
 _HEAD = struct.Struct(">Bqqqh16s")  # version, time, end, producer id and epoch, topic id
 _FENCE_VALUE = struct.Struct(">Bq")
+_PRODUCER = struct.Struct(">qh")
+_IDENTITY_VALUE = struct.Struct(">Bqi")  # version, time, partition; the topic follows
 _DAMAGE = (struct.error, BadFrame, BadVarint, UnicodeDecodeError)
 _MOST_LISTS, _MOST_RUNS = 1 << 16, 1 << 20  # of one block: more are damage
 
@@ -48,6 +51,13 @@ class FenceKey(NamedTuple):
     cluster: str
 
 
+class IdentityKey(NamedTuple):
+    """The key of an identity: batches with it on the target are from a mirror of this source cluster, also without a block."""
+
+    cluster: str
+    identity: Identity
+
+
 class Fence(NamedTuple):
     """When a failover was made, in milliseconds since 1970, and by whom."""
 
@@ -55,10 +65,13 @@ class Fence(NamedTuple):
     by: str
 
 
-def pack_key(key: BlockKey | FenceKey) -> bytes:
+def pack_key(key: BlockKey | FenceKey | IdentityKey) -> bytes:
     """Return the key of a record."""
     if isinstance(key, FenceKey):
         return _PREFIX.pack(VERSION, _FENCE) + _packed_text(key.cluster)
+    if isinstance(key, IdentityKey):
+        producer = _PRODUCER.pack(key.identity.producer_id, key.identity.epoch)
+        return _PREFIX.pack(VERSION, _IDENTITY) + _packed_text(key.cluster) + producer
     return (
         _PREFIX.pack(VERSION, _BLOCK)
         + _packed_text(key.cluster)
@@ -67,19 +80,26 @@ def pack_key(key: BlockKey | FenceKey) -> bytes:
     )
 
 
-def unpack_key(data: bytes) -> BlockKey | FenceKey | None:
+def unpack_key(data: bytes) -> BlockKey | FenceKey | IdentityKey | None:
     """Return what a record is about; None if another program, or a newer version, has written it."""
     try:
         version, kind = _PREFIX.unpack_from(data)
-        if version != VERSION or kind not in (_BLOCK, _FENCE):
+        if version != VERSION or kind not in (_BLOCK, _FENCE, _IDENTITY):
             return None
         cluster, at = _text(memoryview(data), _PREFIX.size)
         if kind == _FENCE:
             return FenceKey(cluster)
+        if kind == _IDENTITY:
+            return IdentityKey(cluster, Identity(*_PRODUCER.unpack_from(data, at)))
         topic, at = _text(memoryview(data), at)
         return BlockKey(cluster, topic, *_PLACE.unpack_from(data, at))
     except _DAMAGE:
         return None
+
+
+def pack_identity(source: TopicPartition, time: int) -> bytes:
+    """Return the value of an identity: the partition that it was allocated for, for people who look at the topic."""
+    return _IDENTITY_VALUE.pack(VERSION, time, source[1]) + _packed_text(source[0])
 
 
 def pack_fence(fence: Fence) -> bytes:

@@ -32,6 +32,9 @@ class Identity:
 
 
 UNNUMBERED = Identity(-1, 0)
+# The producer epoch of every identity that a mirror allocates. Brokers give new producer ids with epoch 0 and count up from
+# there, so a batch of a mirror is told from those of other producers at a glance. Identities in older ledger entries have others.
+MARKED_EPOCH = 19789
 
 
 class Cut(NamedTuple):

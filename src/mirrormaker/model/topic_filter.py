@@ -55,6 +55,17 @@ class Filter:
         """Return the topics to mirror. Internal ones never are: their records mean something to one cluster only."""
         return [t for t in topics if not _is_internal(t) and matcher(t.name) is not self.exclude]
 
+    def by_name(self) -> Matcher:
+        """Return a function that tells whether a name is chosen. It needs no JVM: Python reads the pattern, as it does almost all.
+
+        Raise SettingError for a pattern that Python cannot read.
+        """
+        try:
+            matcher = python_matcher(self.pattern)
+        except re.error as error:
+            raise SettingError(f"{self.pattern}: Python cannot read this regular expression: {error}") from error
+        return lambda name: matcher(name) is not self.exclude
+
     def left_out(self, topics: Iterable[Topic], matcher: Matcher) -> list[str]:
         """Return the internal topics that the filter would have chosen."""
         return sorted(t.name for t in topics if _is_internal(t) and matcher(t.name) is not self.exclude)

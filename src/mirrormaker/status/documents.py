@@ -18,7 +18,7 @@ from mirrormaker.status.figures import SnapshotSums, SourceTotals, StreamTotals
 from mirrormaker.status.history import EVERY, History
 from mirrormaker.status.latency import quantiles
 from mirrormaker.status.metrics import Metrics
-from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot, Source, Stream
+from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, GroupFigures, Snapshot, Source, Stream
 from mirrormaker.worker.counters import CLASSES
 
 _FRESH = 0.9  # seconds that a document is kept: pages ask once a second
@@ -75,6 +75,10 @@ class Status:
     def events(self, after: int) -> bytes:
         """Return `/api/events` after the event of that number."""
         return _json({"events": [asdict(event) for event in self._events.after(after)]})
+
+    def groups(self) -> bytes:
+        """Return `/api/groups`."""
+        return self._fresh("groups", self._groups)
 
     async def metrics(self) -> bytes:
         """Return the metrics as text, made once for all who ask at the same time: 2,000 partitions take up to a second."""
@@ -155,6 +159,7 @@ class Status:
             "streams_at_work": totals.streams_at_work,
             "records_per_second": round(totals.records_per_second, 1),
             "bytes_per_second": round(totals.bytes_per_second),
+            "groups": None if source.groups is None else _groups(source.groups),
         }
 
     @staticmethod
@@ -172,6 +177,11 @@ class Status:
             "memory": stream.figures.memory,
             "cpu_seconds": round(stream.figures.cpu, 2),
         }
+
+    def _groups(self) -> dict[str, Any]:
+        known = [(source.name, source.groups) for source in self.snapshot.sources if source.groups is not None]
+        rows = [{"source": name, **row._asdict()} for name, groups in known for row in groups.rows]
+        return {"groups": rows, "groups_total": sum(groups.all_rows for _, groups in known)}
 
     def _partitions(self) -> dict[str, Any]:
         now = time.monotonic()
@@ -192,6 +202,19 @@ class Status:
                 }
             )
         return {"partitions": rows}
+
+
+def _groups(figures: GroupFigures) -> dict[str, Any]:
+    return {
+        "total": figures.groups,
+        "ready": figures.ready,
+        "states": {state: count for state, count in figures.states.items() if count},
+        "read_again": figures.again,
+        "missing": figures.missing,
+        "last_round": figures.last_round or None,
+        "round_seconds": round(figures.round_seconds, 3),
+        "trouble": figures.trouble,
+    }
 
 
 def _together(everything: list[Counted]) -> list[int]:

@@ -230,6 +230,8 @@ class StatusServer:
             return Answer(status.overview())
         if request.path == "/api/partitions":
             return Answer(status.partitions())
+        if request.path == "/api/groups":
+            return Answer(status.groups())
         if request.path == "/api/history":
             return Answer(status.history(_number(request, "after")))
         if request.path == "/api/events":

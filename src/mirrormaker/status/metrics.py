@@ -6,15 +6,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from mirrormaker import __version__
 from mirrormaker.status.counts import Figures, StreamFigures
+from mirrormaker.status.families import Rows, counters, gauges
 from mirrormaker.status.figures import SnapshotSums, Totals
+from mirrormaker.status.group_metrics import group_families
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Snapshot
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.worker.counters import BOUNDS, CLASSES
@@ -28,7 +29,6 @@ _BUCKETS = [(BOUNDS.index(bound), str(bound / 1000)) for bound in _HISTOGRAM_BOU
 
 Labels = tuple[str, str, str]
 CountedPartition = tuple[str, TopicPartition, Figures]  # the name of the source, the partition, its counts
-Rows = list[tuple[Any, ...]]  # label values, and the value of the series at the end
 
 
 class Metrics:
@@ -64,6 +64,7 @@ class Metrics:
         families = [
             *self._partition_families(snapshot, counted),
             *_source_families(snapshot, totals),
+            *group_families(snapshot),
             *_stream_families(snapshot),
         ]
         registry = CollectorRegistry(auto_describe=False)
@@ -97,10 +98,10 @@ class Metrics:
         def sums(count: Callable[[Figures], int]) -> Rows:
             return [(*labels, sum(map(count, figures))) for labels, figures in figures_by_labels.items()]
 
-        yield _counters(
+        yield counters(
             "records", "Records that the target has acknowledged", _PLACE, sums(lambda figures: figures.records)
         )
-        yield _counters(
+        yield counters(
             "bytes",
             "Bytes of the batches that the target has acknowledged",
             _PLACE,
@@ -108,26 +109,26 @@ class Metrics:
         )
         lanes = [(*row[:3], "batches", row[3]) for row in sums(lambda figures: figures.batches_forwarded)]
         lanes += [(*row[:3], "records", row[3]) for row in sums(lambda figures: figures.batches_repacked)]
-        yield _counters(
+        yield counters(
             "batches",
             "Batches that the target has acknowledged: forwarded unchanged (lane batches), or packed again (lane records)",
             (*_PLACE, "lane"),
             lanes,
         )
-        yield _counters(
+        yield counters(
             "retries",
             "Attempts to fetch or to send that failed and were repeated",
             _PLACE,
             sums(lambda figures: figures.retries),
         )
-        yield _counters(
+        yield counters(
             "resumes",
             "Times that the target's log was read to find out which records it already holds",
             _PLACE,
             sums(lambda figures: figures.resumes),
         )
         lag = [(*labels, count) for labels, count in lags.items()]
-        yield _gauges(
+        yield gauges(
             "lag_records",
             "Offsets between the position and the end of the source's log, as the source last said",
             _PLACE,
@@ -145,49 +146,49 @@ class Metrics:
 
 def _source_families(snapshot: Snapshot, totals: Totals) -> Iterator[Metric]:
     sources = snapshot.sources
-    yield _gauges(
+    yield gauges(
         "source_info",
         "The source's consumer group, cluster id and address, and the version of mirrormaker, as labels; the value is 1",
         ("source", "group", "cluster", "address", "version"),
         [(source.name, source.group, source.cluster, source.address, __version__, 1) for source in sources],
     )
-    yield _gauges(
+    yield gauges(
         "source_ready",
         "1 if the source's partitions are known and at least one of its streams is connected to the driver, otherwise 0",
         ("source",),
         [(source.name, int(source.is_ready)) for source in totals.sources],
     )
-    yield _gauges(
+    yield gauges(
         "lag_unknown_partitions",
         "Partitions whose source has not said where the log ends, or did not answer when it was last asked",
         ("source",),
         [(source.name, source.lag_unknown) for source in totals.sources],
     )
-    yield _gauges(
+    yield gauges(
         "topics_left_out",
         "Chosen topics that cannot be mirrored at the moment: the log and the status page say why",
         ("source",),
         [(source.name, len(source.topics_left_out)) for source in sources],
     )
-    yield _counters(
+    yield counters(
         "dropped_records",
         "Records that could not be delivered and are listed in the undelivered file instead (numDroppedMessages)",
         ("source",),
         [(source.name, source.dropped) for source in sources],
     )
-    yield _counters(
+    yield counters(
         "lost_ranges",
         "Ranges of offsets that the source lost: deleted before they were mirrored, or truncated afterwards (LOST in the log)",
         ("source",),
         [(source.name, source.lost) for source in sources],
     )
-    yield _counters(
+    yield counters(
         "rebalances",
         "Rebalances of the consumer group that this process took part in",
         ("source",),
         [(source.name, source.counts.rebalances) for source in sources],
     )
-    yield _gauges(
+    yield gauges(
         "loop_blocked_seconds_max",
         "The longest time for which the driver's event loop stood still in the last minute; leases and heartbeats wait for it",
         (),
@@ -198,7 +199,7 @@ def _source_families(snapshot: Snapshot, totals: Totals) -> Iterator[Metric]:
         for source in totals.sources
         for state, count in ((FLOWING, source.flowing), (WAITING, source.waiting), (STOPPED, source.stopped))
     }
-    yield _gauges(
+    yield gauges(
         "partitions",
         "Partitions that this process mirrors, by state",
         ("source", "state"),
@@ -212,27 +213,27 @@ def _stream_families(snapshot: Snapshot) -> Iterator[Metric]:
     def rows(value: Callable[[StreamFigures], float]) -> Rows:
         return [(stream.source, str(stream.number), value(stream.figures)) for stream in snapshot.streams]
 
-    yield _gauges(
+    yield gauges(
         "stream_up",
         "1 if the stream is at work, that is connected to the driver, otherwise 0; if all are 0, nothing is mirrored",
         labels,
         rows(lambda figures: int(figures.at_work)),
     )
-    yield _counters("stream_starts", "Times that the stream was started", labels, rows(lambda figures: figures.starts))
-    yield _gauges(
+    yield counters("stream_starts", "Times that the stream was started", labels, rows(lambda figures: figures.starts))
+    yield gauges(
         "stream_buffer_bytes",
         "Bytes in the stream's buffer, between source and target",
         labels,
         rows(lambda figures: figures.buffer),
     )
-    yield _gauges(
+    yield gauges(
         "stream_buffer_limit_bytes",
         "Limit of mirrormaker_stream_buffer_bytes: buffer.memory",
         labels,
         rows(lambda _: snapshot.buffer_limit),
     )
-    yield _counters("stream_cpu_seconds", "CPU time of the stream's process", labels, rows(lambda figures: figures.cpu))
-    yield _gauges(
+    yield counters("stream_cpu_seconds", "CPU time of the stream's process", labels, rows(lambda figures: figures.cpu))
+    yield gauges(
         "stream_resident_memory_bytes",
         "Resident memory of the stream's process",
         labels,
@@ -248,20 +249,6 @@ class _FamilyCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
-
-
-def _counters(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    family = CounterMetricFamily(f"mirrormaker_{name}", help_text, labels=labels)
-    for row in rows:
-        family.add_metric(row[:-1], row[-1])
-    return family
-
-
-def _gauges(name: str, help_text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    family = GaugeMetricFamily(f"mirrormaker_{name}", help_text, labels=labels)
-    for row in rows:
-        family.add_metric(row[:-1], row[-1])
-    return family
 
 
 def _histogram(partitions: list[Figures]) -> tuple[list[tuple[str, float]], float]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrormaker.model.group_sync import State
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.metrics import Metrics
-from mirrormaker.status.snapshot import FLOWING, Partition, Snapshot, Source, Stream
+from mirrormaker.status.snapshot import FLOWING, GroupFigures, Partition, Snapshot, Source, Stream
 
 _BEGIN = "<!-- series: written by python -m mirrormaker.status.metrics_reference -->"
 _END = "<!-- series: end -->"
 _PARTITIONS, _SOURCES, _STREAMS, _PROCESS = "Partitions", "Sources", "Streams", "The driver's process"
+_MOST_VALUES = 4  # of a label that are named in the list
 _FIRST = ("source", "topic", "partition", "stream")  # labels in this order; the others follow
 
 
@@ -47,6 +49,7 @@ def _families() -> list[Metric]:
         dropped=0,
         lost=0,
         counts=counts,
+        groups=GroupFigures(states={state.value: 0 for state in State}),
     )
     partition = Partition(
         source="source", topic="orders", partition=0, stream=0, state=FLOWING, why="", offset=1, lag=0
@@ -94,7 +97,8 @@ def _entry(family: Metric) -> str:
 
 def _label(name: str, values: list[str]) -> str:
     """Return a label; one with a fixed set of values names them."""
-    return f"`{name}`" if len(values) == 1 else f"`{name}`: {' or '.join(f'`{value}`' for value in values)}"
+    is_list = 1 < len(values) <= _MOST_VALUES
+    return f"`{name}`: {' or '.join(f'`{value}`' for value in values)}" if is_list else f"`{name}`"
 
 
 def _labels(family: Metric) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +10,44 @@ from mirrormaker.status.counts import Counts, StreamFigures
 
 FLOWING, WAITING, STOPPED = "flowing", "waiting", "stopped"
 NO_STREAM = "no stream is at work"
+
+
+class GroupRow(NamedTuple):
+    """A consumer group in one target topic. Offsets and records of its partitions are added up; None if there are none."""
+
+    group: str
+    topic: str
+    state: str
+    is_ready: bool
+    source_offset: int | None
+    target_offset: int | None
+    again: int | None
+    missing: int | None
+    # When the target was last seen to have what the mirror wrote, in seconds since 1970; 0: never.
+    synced_at: float
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """The consumer groups that this process keeps in step on the target, as the last round left them."""
+
+    # By state: a group in several topics counts once, in the state that users must hear of first.
+    states: Mapping[str, int] = field(default_factory=dict)
+    ready: int = 0
+    again: int = 0
+    missing: int = 0
+    round_seconds: float = 0.0
+    last_round: float = 0.0  # seconds since 1970; 0: none yet
+    # Why the last attempt failed; empty if it did not.
+    trouble: str = ""
+    # The rows that users must see first, and how many there are in all.
+    rows: tuple[GroupRow, ...] = ()
+    all_rows: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups."""
+        return sum(self.states.values())
 
 
 @dataclass(frozen=True)
@@ -29,6 +68,8 @@ class Source:
     dropped: int
     lost: int
     counts: Counts
+    # None: no groups are kept in step.
+    groups: GroupFigures | None = None
 
     @property
     def streams_at_work(self) -> int:

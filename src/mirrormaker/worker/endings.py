@@ -18,7 +18,7 @@ from mirrormaker.worker.interrupts import Released, Renumber, RestartAt
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
 
-_MUST_BE_CERTAIN = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN)
+_MUST_BE_CERTAIN = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN, RestartAt.UNMARKED)
 
 
 async def ending_for(cursor: Cursor, error: Exception) -> Exception | None:

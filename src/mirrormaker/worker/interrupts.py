@@ -118,6 +118,8 @@ class RestartAt(IntEnum):
     TRUNCATED = 3
     # At the position; the target has forgotten the identity, but it is known which records of it the target holds.
     FORGOTTEN = 4
+    # As FORGOTTEN; the target does not take the producer epoch of mirrors, so the identity must have the one that it gives.
+    UNMARKED = 5
 
 
 class Renumber(Exception):

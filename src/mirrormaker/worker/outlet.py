@@ -13,6 +13,7 @@ from mirrormaker.errors import BrokerError, NumbersBroken, Undeliverable, descri
 from mirrormaker.kafka_errors import (
     CODES,
     DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -23,7 +24,7 @@ from mirrormaker.kafka_errors import (
     Scope,
 )
 from mirrormaker.model.numbers import Channel
-from mirrormaker.model.position import Cut, Identity
+from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity
 from mirrormaker.model.progress import Unit
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.batch import SEQUENCES, Batch
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 _REFUSALS_WHEN_FORGOTTEN = 3
 # The batch was appended, but not on enough in-sync replicas in time.
 _UNCONFIRMED = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+# Seconds for which a single record may arrive damaged. Brokers before 2.4 also answer CORRUPT_MESSAGE to a record without a key
+# for a compacted topic, which they will never take.
+_DAMAGED_FOR = 3.0
 # Another sender may have been there before, or the broker does not say what is wrong.
 _TOLD_BY_THE_LOG = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_SERVER_ERROR})
 
@@ -124,8 +128,8 @@ class Outlet:
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.
         self.sequence_refusals = 0
-        # The first source offset of the last batch that was refused because of a record in it.
-        self.suspect = -1
+        # The first source offset of the last batch that was refused because of a record in it, and since when.
+        self.suspect = -1, 0.0
         # A leader counts our age from here: the newest timestamp in the last batch that it has acknowledged.
         self.last_timestamp = 0.0
         # The target acknowledged a batch at an offset before its predecessors: that offset, and the error.
@@ -252,6 +256,9 @@ class Outlet:
         if code == UNKNOWN_PRODUCER_ID or self.sequence_refusals >= _REFUSALS_WHEN_FORGOTTEN:
             reason = "the target has deleted all records of this producer id, and no longer knows it"
             cursor.interrupt(Renumber(RestartAt.FORGOTTEN, reason))
+        elif code == INVALID_PRODUCER_EPOCH and not leader_knew_us and self.channel.identity.epoch == MARKED_EPOCH:
+            reason = f"the target takes no producer epoch that it did not give itself ({MARKED_EPOCH})"
+            cursor.interrupt(Renumber(RestartAt.UNMARKED, reason))
         elif code == TOPIC_AUTHORIZATION_FAILED:
             reason = denied(cursor.stream.target.endpoint, "Write", "topic", self.topic)
             cursor.interrupt(cursor.stop_error(entry.first, reason))
@@ -267,10 +274,18 @@ class Outlet:
             cursor.drained.set()
 
     def _arrived_damaged(self, error: Exception, entry: Entry) -> bool:
-        """Return True if a batch may have been damaged on its way: an error that may pass, for the first time."""
-        is_first_time = self.suspect != entry.first
-        self.suspect = entry.first
-        return is_first_time and _may_pass(error)
+        """Return True if a batch may have been damaged on its way: an error that may pass.
+
+        A larger batch may be so once; then it is sent in halves. A single record is tried for some seconds before it is to blame.
+        """
+        if not _may_pass(error):
+            return False
+        offset, since = self.suspect
+        now = time.monotonic()
+        if offset != entry.first:
+            self.suspect = entry.first, now
+            return True
+        return entry.unit.single and now - since < _DAMAGED_FOR
 
     def _find_bad_record(self, error: Exception, entry: Entry) -> None:
         """Send a refused batch again in halves, until the record that is to blame is alone."""

@@ -7,18 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.committer import Committer
 from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
-from mirrormaker.errors import BrokerError
+from mirrormaker.errors import BrokerError, Unanswered
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import CommitRefused
 from mirrormaker.kafka_errors import INVALID_COMMIT_OFFSET_SIZE, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.partition_life import Life, Running
-from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol.codec import TopicPartition
 
@@ -152,6 +154,50 @@ def test_an_older_commit_never_lands_after_a_newer_identity() -> None:
     asyncio.run(both())
     written = [rows["orders"][0][3] for rows in office.membership.commits]
     assert written == [pack(new)]
+
+
+class ScriptedMap:
+    """An offset map that remembers the order of things. `is_stuck`: it cannot be written for now."""
+
+    def __init__(self, membership: ScriptedMembership) -> None:
+        self.membership, self.is_stuck = membership, False
+        self.begun: list[Identity] = []
+        self.stored: list[tuple[Identity, int]] = []  # with the number of commits before it
+
+    async def begin(self, positions: Sequence[Position]) -> None:
+        self.begun += [position.identity for position in positions]
+
+    async def write(self, keys: Sequence[TopicPartition]) -> set[TopicPartition]:
+        if not self.is_stuck:
+            self.stored += [(identity, len(self.membership.commits)) for identity in self.begun]
+            self.begun = []
+        return set(keys) if self.is_stuck else set()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_new_identity_is_in_the_map_before_it_is_in_the_ledger(is_new: bool) -> None:
+    """The ledger comes before the first record, so the map does too."""
+    office = Office([position("orders", 0)])
+    offset_map: Any = ScriptedMap(office.membership)
+    membership: Any = office.membership
+    committer = Committer(membership, office.scheduler, 1.0, office.events.append, offset_map)
+    owned = office.scheduler.owned["orders", 0]
+    renumbered = replace(owned.position, identity=Identity(2, MARKED_EPOCH))
+
+    async def commit() -> None:
+        if is_new:
+            await committer.commit_new([renumbered], office.membership.generation)
+        else:
+            await committer.commit_renumbered(owned, renumbered)
+
+    offset_map.is_stuck = True
+    with pytest.raises(Unanswered):
+        asyncio.run(commit())
+    assert not office.membership.commits and owned.position.identity == Identity(1, 0)
+    offset_map.is_stuck, offset_map.begun = False, []
+    asyncio.run(commit())
+    assert offset_map.stored[0] == (Identity(2, MARKED_EPOCH), 0)
+    assert len(office.membership.commits) == 1
 
 
 def test_a_position_that_does_not_fit_into_an_entry_does_not_keep_the_others() -> None:

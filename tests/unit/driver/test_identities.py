@@ -6,11 +6,13 @@ import asyncio
 from itertools import count
 from typing import Any
 
+import pytest
 from kafka.protocol.producer import InitProducerIdResponse
 
 from mirrormaker.driver.identities import allocate_identities
 from mirrormaker.errors import ClusterError
 from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, COORDINATOR_LOAD_IN_PROGRESS
+from mirrormaker.model.position import MARKED_EPOCH
 from tests.support.scripted_broker import ScriptedBroker
 
 _INIT_PRODUCER_ID = 22
@@ -49,7 +51,21 @@ def test_every_partition_gets_an_identity_of_its_own() -> None:
     identities, failed = allocate(broker)
     assert identities.keys() == set(KEYS) and not failed
     assert len({identity.producer_id for identity in identities.values()}) == len(KEYS)
+    assert {identity.epoch for identity in identities.values()} == {MARKED_EPOCH}
     assert asked(broker) == len(KEYS)
+
+
+@pytest.mark.parametrize(("given_epoch", "marked", "expected"), [(0, True, MARKED_EPOCH), (0, False, 0), (5, True, 5)])
+def test_an_epoch_that_means_something_to_the_target_stays(given_epoch: int, marked: bool, expected: int) -> None:
+    answer = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=1, producer_epoch=given_epoch)
+    broker = ScriptedBroker({_INIT_PRODUCER_ID: lambda _version, _body: answer})
+
+    async def play() -> set[int]:
+        async with broker.running() as cluster:
+            found, _ = await allocate_identities(cluster, KEYS[:2], marked=marked)
+            return {identity.epoch for identity in found.values()}
+
+    assert asyncio.run(play()) == {expected}
 
 
 def test_a_target_that_has_no_ids_for_a_moment_is_asked_again() -> None:

@@ -10,7 +10,7 @@ from kafka.protocol.producer import InitProducerIdResponse
 from mirrormaker.driver import identities
 from mirrormaker.errors import ClusterError, Unanswered
 from mirrormaker.kafka_errors import CODES
-from mirrormaker.model.position import Identity
+from mirrormaker.model.position import MARKED_EPOCH, Identity
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, MetadataRequest
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -50,4 +50,4 @@ def test_a_target_that_gives_no_producer_id_names_the_partitions_that_wait_for_i
 
 def test_a_target_that_will_give_a_producer_id_in_a_moment_is_asked_again() -> None:
     retriable = next(code.code for code in CODES.values() if code.retriable)
-    assert _allocated(retriable, 0) == Identity(0, 0)
+    assert _allocated(retriable, 0) == Identity(0, MARKED_EPOCH)

@@ -16,7 +16,7 @@ from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.errors import ClusterError, PartitionError, Unanswered, UnsupportedRequest
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import LostRange, RecreatedOnSource
-from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
@@ -55,6 +55,14 @@ class Office:
 
     def restart(self, restart_at: RestartAt, position: Position = AT_300) -> tuple[Position, LostRange | None]:
         return asyncio.run(self.starts.restart(position, restart_at, "a reason"))
+
+
+def test_a_target_that_refuses_the_epoch_of_mirrors_gets_its_own_from_then_on() -> None:
+    office = Office()
+    assert office.restart(RestartAt.SAME_PLACE)[0].identity.epoch == MARKED_EPOCH
+    position, lost = office.restart(RestartAt.UNMARKED)
+    assert (position.offset, position.identity.epoch, lost) == (300, 0, None)
+    assert office.restart(RestartAt.SAME_PLACE)[0].identity.epoch == 0
 
 
 def test_a_partition_stops_if_its_target_is_another_cluster_by_now() -> None:
@@ -110,7 +118,7 @@ def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_target_that_has_just_started_is_asked_for_a_producer_id_again() -> None:
     """0 is an id like any other."""
     target = Allocator((14, -1, -1), (0, 0, 0))
-    assert asyncio.run(allocate_identity(target, "orders-3")) == Identity(0, 0)
+    assert asyncio.run(allocate_identity(target, "orders-3")) == Identity(0, MARKED_EPOCH)
     with pytest.raises(Unanswered, match="gives no producer id"):
         asyncio.run(allocate_identity(Allocator(*[(14, -1, -1)] * 3), "orders-3"))
 

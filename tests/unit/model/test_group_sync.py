@@ -6,7 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.model.group_sync import ADVICE, Aim, Decision, Log, Memory, Part, Presence, State, aim, decide
+from mirrormaker.model.group_sync import (
+    ADVICE,
+    Aim,
+    Cost,
+    Decision,
+    Log,
+    Memory,
+    Part,
+    Presence,
+    State,
+    advice,
+    aim,
+    cost,
+    decide,
+    worst,
+)
 
 LOG = Log(10, 1000)
 
@@ -53,25 +68,29 @@ FREE, MEMBERS, OTHER = Presence.FREE, Presence.MEMBERS, Presence.OTHER_KIND
 @pytest.mark.parametrize(
     ("found", "target", "memory", "presence", "expected"),
     [
-        pytest.param(AT_50, None, None, FREE, Decision(State.SYNCED, 50, 3, 4), id="a new group"),
-        pytest.param(AT_50, 50, Memory(50), FREE, Decision(State.SYNCED, None, 3, 4), id="written before"),
-        pytest.param(AT_50, 40, Memory(40), FREE, Decision(State.SYNCED, 50, 3, 4), id="the group has moved on"),
-        pytest.param(AT_50, 60, Memory(60), FREE, Decision(State.SYNCED, 50, 3, 4), id="the group was rewound"),
-        pytest.param(AT_50, None, Memory(50), FREE, Decision(State.SYNCED, 50, 3, 4), id="our offset has expired"),
-        pytest.param(AT_50, 41, Memory(40), FREE, Decision(State.OWNED, None, 3, 4), id="somebody moved it"),
-        pytest.param(AT_50, 50, Memory(40), FREE, Decision(State.OWNED, None, 3, 4), id="somebody moved it there"),
-        pytest.param(AT_50, 50, None, FREE, Decision(State.OWNED, None, 3, 4), id="it was there before us"),
+        pytest.param(AT_50, None, None, FREE, Decision(State.SYNCED, 50, 3, 4, 50), id="a new group"),
+        pytest.param(AT_50, 50, Memory(50), FREE, Decision(State.SYNCED, None, 3, 4, 50), id="written before"),
+        pytest.param(AT_50, 40, Memory(40), FREE, Decision(State.SYNCED, 50, 3, 4, 50), id="the group has moved on"),
+        pytest.param(AT_50, 60, Memory(60), FREE, Decision(State.SYNCED, 50, 3, 4, 50), id="the group was rewound"),
+        pytest.param(AT_50, None, Memory(50), FREE, Decision(State.SYNCED, 50, 3, 4, 50), id="our offset has expired"),
+        pytest.param(AT_50, 41, Memory(40), FREE, Decision(State.OWNED, None, 3, 4, 50), id="somebody moved it"),
+        pytest.param(AT_50, 50, Memory(40), FREE, Decision(State.OWNED, None, 3, 4, 50), id="somebody moved it there"),
+        pytest.param(AT_50, 50, None, FREE, Decision(State.OWNED, None, 3, 4, 50), id="it was there before us"),
         pytest.param(
-            AT_50, 40, Memory(45, 40), FREE, Decision(State.SYNCED, 50, 3, 4), id="killed between memory and commit"
+            AT_50, 40, Memory(45, 40), FREE, Decision(State.SYNCED, 50, 3, 4, 50), id="killed between memory and commit"
         ),
-        pytest.param(AT_50, 40, Memory(40), MEMBERS, Decision(State.ACTIVE, None, 3, 4), id="consumers on the target"),
-        pytest.param(AT_50, None, None, MEMBERS, Decision(State.ACTIVE, None, 3, 4), id="consumers, nothing committed"),
+        pytest.param(
+            AT_50, 40, Memory(40), MEMBERS, Decision(State.ACTIVE, None, 3, 4, 50), id="consumers on the target"
+        ),
+        pytest.param(
+            AT_50, None, None, MEMBERS, Decision(State.ACTIVE, None, 3, 4, 50), id="consumers, nothing committed"
+        ),
         pytest.param(AT_50, None, None, OTHER, Decision(State.UNMOVABLE), id="a share group under this name"),
         pytest.param(State.UNSTABLE, 40, Memory(40), FREE, Decision(State.UNSTABLE), id="a transaction holds it"),
         pytest.param(State.UNMAPPED, None, None, FREE, Decision(State.UNMAPPED), id="no map yet"),
         pytest.param(State.DELETED, 40, Memory(40), FREE, Decision(State.DELETED), id="deleted on the source"),
         pytest.param(
-            Aim(7, State.TARGET_SHORT, 0, 9), 3, Memory(3), FREE, Decision(State.TARGET_SHORT, 7, 0, 9), id="clamped"
+            Aim(7, State.TARGET_SHORT, 0, 9), 3, Memory(3), FREE, Decision(State.TARGET_SHORT, 7, 0, 9, 7), id="clamped"
         ),
     ],
 )
@@ -109,3 +128,50 @@ def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
 
 def test_every_state_that_is_no_success_has_an_advice() -> None:
     assert ADVICE.keys() == set(State) - {State.SYNCED}
+
+
+def test_an_advice_is_a_command_that_can_be_copied() -> None:
+    text = advice(State.OWNED, "a group", "TARGET", "new:9092")
+    assert text.endswith(
+        "kafka-consumer-groups --bootstrap-server new:9092 --delete-offsets --group 'a group' --topic TARGET"
+    )
+    assert advice(State.SYNCED, "g", "t", "new:9092") == ""
+
+
+def test_the_worst_state_is_told_first() -> None:
+    assert worst([State.SYNCED, State.OWNED, State.AHEAD]) is State.OWNED
+    assert worst([State.SYNCED, State.AHEAD]) is State.AHEAD
+    assert worst([]) is State.UNMAPPED
+
+
+MOVING = Decision(State.SYNCED, 50, 3, 4, 50)  # belongs at 50, or up to 3 records later
+IN_STEP = MOVING._replace(commit=None)
+
+
+@pytest.mark.parametrize(
+    ("decision", "target", "age", "expected"),
+    [
+        pytest.param(IN_STEP, 50, 900.0, Cost(State.SYNCED, 3, 4), id="in step, and not moving"),
+        pytest.param(MOVING, 40, 3.0, Cost(State.SYNCED, 13, 4), id="moving, and written a moment ago"),
+        pytest.param(MOVING, 40, 30.0, Cost(State.PENDING, 13, 4), id="nobody writes any more"),
+        pytest.param(MOVING, 40, None, Cost(State.PENDING, 13, 4), id="never written"),
+        pytest.param(MOVING, 60, 3.0, Cost(State.PENDING, 0, 14), id="rewound on the source"),
+        pytest.param(MOVING, 2, 3.0, Cost(State.SYNCED, 43, 4), id="before the log's start"),
+        pytest.param(MOVING, None, 3.0, Cost(State.PENDING), id="no offset: auto.offset.reset decides"),
+        pytest.param(Decision(State.ACTIVE, None, 3, 4, 50), None, None, Cost(State.ACTIVE), id="active without one"),
+        pytest.param(Decision(State.OWNED, None, 3, 4, 50), 20, None, Cost(State.OWNED, 33, 4), id="somebody else's"),
+        pytest.param(Decision(State.AHEAD, 50, 0, 0, 50), 52, 3.0, Cost(State.AHEAD, 0, 0), id="the stored map is old"),
+        pytest.param(
+            Decision(State.TARGET_SHORT, 50, 0, 9, 50),
+            40,
+            None,
+            Cost(State.TARGET_SHORT, 10, 9),
+            id="the target lost data",
+        ),
+        pytest.param(Decision(State.UNMAPPED), None, None, Cost(State.UNMAPPED), id="no map yet"),
+    ],
+)
+def test_what_a_failover_would_cost_now(
+    decision: Decision, target: int | None, age: float | None, expected: Cost
+) -> None:
+    assert cost(decision, target, LOG, age, 20.0) == expected

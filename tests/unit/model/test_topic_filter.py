@@ -114,3 +114,17 @@ def test_a_plain_pattern_means_what_it_says(pattern: str, name: str) -> None:
         for part in pattern.split("|")
     )
     assert python_matcher(pattern)(name) is fits
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "expected"),
+    [("orders, pay.*", None, ["orders", "payments"]), (None, "orders", ["payments", "clicks"])],
+)
+def test_names_can_be_chosen_without_a_jvm(include: str | None, exclude: str | None, expected: list[str]) -> None:
+    is_chosen = Filter.of(include, exclude).by_name()
+    assert [name for name in ("orders", "payments", "clicks") if is_chosen(name)] == expected
+
+
+def test_a_pattern_that_python_cannot_read_is_refused() -> None:
+    with pytest.raises(SettingError, match="Python cannot read"):
+        Filter.of("a(b", None).by_name()

@@ -57,6 +57,7 @@ class ScriptedSource:
             source=SimpleNamespace(endpoint=f"{name}:9092", id=name),
             target=SimpleNamespace(endpoint="new:9092", id="new"),
             topic_sync=SimpleNamespace(troubles={}),
+            group_sync=None,
             undelivered=SimpleNamespace(count=0),
             renumbering=SimpleNamespace(lost=()),
         )

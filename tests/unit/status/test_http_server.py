@@ -105,12 +105,30 @@ def test_every_document_is_there(shown: ServedStatus) -> None:
     assert rows[0]["lane"] == "batches and records" or rows[0]["lane"] == "batches"
     p50, p99, p999 = rows[0]["latency_ms"]
     assert 0 < p50 <= p99 <= p999
+    groups = get(shown, "/api/groups").json
+    assert [(row["source"], row["group"], row["is_ready"]) for row in groups["groups"]] == [
+        ("old", "shipping", False),
+        ("old", "billing", True),
+    ]
+    assert groups["groups_total"] == 2
+    about = overview["sources"][0]["groups"]
+    assert (about["total"], about["ready"], about["read_again"], about["missing"]) == (2, 1, 34, 0)
+    assert about["states"] == {"synced": 1, "owned by the target": 1}
     assert get(shown, "/api/history").json["every"] == 5
     assert get(shown, "/api/events").json == {"events": []}
     assert get(shown, "/healthz").body == b"ok\n"
     assert get(shown, "/readyz").body == b"ok\n"
     names = {family.name for family in text_string_to_metric_families(get(shown, "/metrics").body.decode())}
     assert {"mirrormaker_records", "mirrormaker_latency_seconds", "process_cpu_seconds"} <= names
+
+
+def test_a_mirror_without_groups_says_so() -> None:
+    made_up = MadeUpMirror(3)
+    made_up.groups = None
+    with ServedStatus(made_up) as shown:
+        assert get(shown, "/api/groups").json == {"groups": [], "groups_total": 0}
+        assert get(shown, "/api/status").json["sources"][0]["groups"] is None
+        assert b"mirrormaker_groups{" not in get(shown, "/metrics").body
 
 
 def test_only_get_is_answered(shown: ServedStatus) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from mirrormaker.errors import BadFrame, BrokerError, ConnectionLost, PartitionError, Undeliverable, UnsupportedRequest
-from mirrormaker.kafka_errors import CODES, Scope
+from mirrormaker.kafka_errors import CODES, INVALID_PRODUCER_EPOCH, Scope
 from mirrormaker.model.numbers import LoggedBatch
-from mirrormaker.model.position import Cut
+from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.cursor import Cursor
@@ -193,9 +193,9 @@ def test_a_message_handler_that_is_cancelled_stops_the_partition_with_a_word(pla
 # -- every error code
 
 
-async def refused(stage: Stage, code: int) -> Exception | None:
+async def refused(stage: Stage, code: int, start: Position = START) -> Exception | None:
     """Return what a partition ends with whose single record is refused with this code; None if it goes on."""
-    cursor = stage.take()
+    cursor = stage.take(start)
     for _ in range(4):
         await until(lambda: cursor.flowing)
         stage.fetched(cursor, batches(1))
@@ -219,6 +219,7 @@ def test_each_error_code_of_one_partition_ends_in_the_right_way(
 ) -> None:
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr("mirrormaker.worker.stream_metadata._REFRESH_PAUSE", 0.0)
+    monkeypatch.setattr("mirrormaker.worker.outlet._DAMAGED_FOR", 0.0)
 
     async def scene(stage: Stage) -> None:
         ending = await refused(stage, code)
@@ -232,6 +233,30 @@ def test_each_error_code_of_one_partition_ends_in_the_right_way(
         else:
             assert isinstance(ending, PartitionError) and not isinstance(ending, Undeliverable), ending
             assert ending.retriable, "someone may repair it"
+
+    play(scene)
+
+
+def test_a_target_that_refuses_the_epoch_of_mirrors_gets_one_of_its_own(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
+    monkeypatch.setattr("mirrormaker.worker.stream_metadata._REFRESH_PAUSE", 0.0)
+
+    async def scene(stage: Stage) -> None:
+        marked = replace(START, identity=Identity(7, MARKED_EPOCH))
+        ending = await refused(stage, INVALID_PRODUCER_EPOCH, marked)
+        assert isinstance(ending, Renumber) and ending.where == RestartAt.UNMARKED
+
+    play(scene)
+
+
+def test_a_record_is_not_given_up_while_it_may_just_arrive_damaged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that damages everything for a second must not cost a record."""
+    monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
+
+    async def scene(stage: Stage) -> None:
+        assert await refused(stage, 2) is None
 
     play(scene)
 

@@ -54,6 +54,7 @@ class KeyedRecord(NamedTuple):
     offset: int
     key: bytes
     value: bytes | None
+    timestamp: int = -1  # milliseconds since 1970
 
 
 async def read(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
@@ -104,6 +105,17 @@ async def scan(
         deadline = time.monotonic() + _PATIENCE
 
 
+async def read_next(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
+    """Return the rows from an offset on that one request brings, and the offset after them; raise its error if it fails."""
+    part = await fetch_log(cluster, (topic, partition), start, _FETCH_BYTES)
+    found: list[KeyedRecord] = []
+    for run in split(part.records):
+        if isinstance(run, Batches):
+            records, start = _decode(run, start)
+            found += records
+    return found, start
+
+
 def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
     """Return the rows of batches from an offset on, and the offset after the batches. Records without a key are left out."""
     run.check()
@@ -113,10 +125,10 @@ def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
             continue
         for piece in unpack_in_pieces(run.part(number, number + 1), _MAX_UNPACKED, _SLICE_BYTES):
             table = to_table(piece.records)
-            columns = (table.column(name).to_pylist() for name in ("offset", "key", "value"))
+            columns = (table.column(name).to_pylist() for name in ("offset", "key", "value", "timestamp"))
             found += [
-                KeyedRecord(offset, key, value)
-                for offset, key, value in zip(*columns, strict=True)
+                KeyedRecord(offset, key, value, timestamp)
+                for offset, key, value, timestamp in zip(*columns, strict=True)
                 if key is not None and offset >= start
             ]
     return found, run[len(run) - 1].last_offset + 1
@@ -132,28 +144,27 @@ class KeyedWriter:
         # Rows must reach the log in the order in which they were given.
         self._lock = asyncio.Lock()
 
-    async def write(self, rows: Sequence[Row]) -> None:
-        """Append the rows in their order, and return once enough replicas have them.
+    async def write(self, rows: Sequence[Row]) -> list[range]:
+        """Append the rows in their order, and return once enough replicas have them: the offsets of each batch, if known.
 
         Leaders that move are waited for; raise the last error after 30 s. Some of the rows may have been written then.
         """
         async with self._lock:
             try:
-                for batch in _batches(rows):
-                    await self._append(batch)
+                return [await self._append(batch) for batch in _batches(rows)]
             except BaseException:
                 # The last batch may have been appended: another one under its number would be taken for the same.
                 self._identity = None
                 raise
 
-    async def _append(self, batch: Batch) -> None:
+    async def _append(self, batch: Batch) -> range:
         deadline = time.monotonic() + _PATIENCE
         count = batch.count
         while True:
             try:
                 identity = self._identity = self._identity or (*await self._allocate(), 0)
                 batch.stamp(*identity)
-                await self._send(batch)
+                base = await self._send(batch)
             except OUTAGE as error:
                 if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_ID:
                     self._identity = None
@@ -163,7 +174,8 @@ class KeyedWriter:
                 continue
             producer_id, epoch, number = identity
             self._identity = (producer_id, epoch, (number + count) % SEQUENCES)
-            return
+            # A broker that recognises a duplicate may have forgotten where it is.
+            return range(base, base + count) if base >= 0 else range(0)
 
     async def _allocate(self) -> tuple[int, int]:
         answer = await self._cluster.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
@@ -171,7 +183,8 @@ class KeyedWriter:
             raise BrokerError(answer.error_code, f"asking for a producer id for {self._topic}")
         return answer.producer_id, answer.producer_epoch
 
-    async def _send(self, batch: Batch) -> None:
+    async def _send(self, batch: Batch) -> int:
+        """Return the offset of the batch; -1 if the broker does not tell it."""
         cluster, topic, partition = self._cluster, self._topic, self._partition
         leader = cluster.leader(topic, partition)
         if leader is None:
@@ -192,6 +205,7 @@ class KeyedWriter:
             raise BadFrame(f"{connection} did not answer for {topic}-{partition}")
         if results[0].error not in (0, DUPLICATE_SEQUENCE_NUMBER):
             raise BrokerError(results[0].error, results[0].message or "")
+        return -1 if results[0].error else results[0].base_offset
 
 
 def _batches(rows: Sequence[Row]) -> list[Batch]:

@@ -1,0 +1,264 @@
+"""A failover: consumers and producers leave the source cluster and go on at the target.
+
+With the source: wait until everything is mirrored, close the flow, wait until the mirror has stopped, bring the offsets of groups
+up to date one last time. The mirror has stopped by then, so this process is the only one that writes them.
+Without the source: close the flow, and take everything else from the target.
+
+Closing a flow means to write a fence into the offset map: a mirror that runs stops, and one that starts refuses to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from mirrormaker.errors import OUTAGE, ClusterError, UnsupportedRequest
+from mirrormaker.groups.failover_groups import LastSync
+from mirrormaker.groups.failover_report import FailoverReport, GroupStart
+from mirrormaker.groups.flow_ends import (
+    SourceSide,
+    ends_of,
+    look_at_ends,
+    maps_of,
+    mirror_members,
+    read_logs,
+    read_source,
+    spots_of,
+)
+from mirrormaker.groups.sync import SyncSettings
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.mapping.fence_watch import describe_fence
+from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model.offset_map import PartitionMap
+from mirrormaker.model.offset_map_format import Fence
+from mirrormaker.model.topic_filter import Filter, python_matcher
+from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.protocol.codec import TopicPartition
+
+Show = Callable[[str], None]
+
+_LOOK_EVERY = 1.0  # seconds between two looks at the lag, or at the mirror's group
+_SHOW_EVERY = 2.0  # seconds between two lines of progress
+# Seconds for a mirror to notice the fence (5), to bring in its answers (8), to commit and to leave the group.
+_STOPS_WITHIN = 30.0
+_STOPS_UNSEEN = 15.0  # seconds to wait where the source cannot tell who is in a group (Kafka 0.8)
+
+
+@dataclass(frozen=True)
+class FailoverSettings:
+    """The choices of the user; times are in seconds."""
+
+    group_id: str  # of the mirror
+    topics: Filter
+    sync: SyncSettings | None  # None: no groups are chosen
+    by: str  # for the fence
+    read_committed: bool = False
+    deadline: float = 60.0
+    is_dry: bool = False
+    accepts_missing: bool = False
+    # Go on although the flow is closed already: an earlier failover was interrupted.
+    is_repeated: bool = False
+
+
+class Failover:
+    """One failover of one flow."""
+
+    def __init__(
+        self, source: Cluster | None, target: Cluster, topic: MapTopic, settings: FailoverSettings, show: Show
+    ) -> None:
+        """`source` None: it is gone, and is never asked. `show` gets lines of progress."""
+        self._source, self._target, self._topic, self._settings = source, target, topic, settings
+        self._show = show
+        self._is_chosen = settings.topics.by_name()
+        self._troubles: list[str] = []
+
+    async def run(self) -> FailoverReport:
+        """Fail over; return what there is, and what is missing."""
+        settings, topic = self._settings, self._topic
+        if topic.fence is not None and not (settings.is_dry or settings.is_repeated):
+            raise ClusterError(
+                f"{describe_fence(topic.fence)}. --dry.run shows how it stands, --repeat goes on with a failover that was"
+                " interrupted, --undo opens the flow again"
+            )
+        self._check_choice()
+        has_caught_up = True
+        if self._source is not None and not settings.is_dry:
+            has_caught_up = await self._wait_for_mirror(self._source)
+        closes = not settings.is_dry and (has_caught_up or settings.accepts_missing)
+        if closes:
+            await self._close()
+        side, maps = await self._read()
+        groups: list[GroupStart] = []
+        if settings.sync is not None:
+            sync = replace(settings.sync, alias=settings.sync.alias or topic.source_id)
+            last = LastSync(self._source, self._target, sync, maps)
+            groups = await last.run(is_dry=not closes)
+            self._troubles += filter(None, [last.trouble])
+        return await self._report(side, maps, groups)
+
+    async def _read(self) -> tuple[SourceSide | None, dict[TopicPartition, PartitionMap]]:
+        """Read the source, if there is one, and the map."""
+        await self._target.refresh()
+        await self._topic.refresh()
+        keys = self._keys()
+        side = await self._read_source(self._source, keys) if self._source is not None else None
+        return side, maps_of(self._topic, sorted(keys), side.ledger if side is not None else {})
+
+    def _check_choice(self) -> None:
+        """Raise ClusterError for a topic that nobody has, before anything is closed because of a slip of the pen."""
+        found = {topic for topic, _ in self._keys()}
+        unknown = sorted(set(self._settings.topics.names) - found)
+        if unknown or not found:
+            names = ", ".join(unknown) or self._settings.topics.pattern
+            place = (
+                "the offset map has no such topic" if self._source is None else "neither the source nor the map has it"
+            )
+            raise ClusterError(f"{names}: {place}; nothing was changed")
+
+    def _keys(self) -> set[TopicPartition]:
+        """Return the chosen partitions that the map or the source has."""
+        keys = {key for key in self._topic.partitions if self._is_chosen(key[0])}
+        return keys if self._source is None else keys | self._source_keys(self._source)
+
+    def _source_keys(self, source: Cluster) -> set[TopicPartition]:
+        chosen = self._settings.topics.chosen(source.topics.values(), python_matcher(self._settings.topics.pattern))
+        return {(topic.name, number) for topic in chosen for number in topic.partitions}
+
+    async def _read_source(self, source: Cluster, keys: Collection[TopicPartition]) -> SourceSide:
+        gone = {key for key in keys if key[0] not in source.topics}
+        if gone:
+            await source.refresh({topic for topic, _ in gone})
+        for topic, _ in gone:
+            if source.refused.get(topic) == TOPIC_AUTHORIZATION_FAILED:
+                raise ClusterError(denied(source.endpoint, "Describe", "topic", topic))
+        on_source, known = set(keys) - gone, set(self._topic.partitions)
+        side = await read_source(
+            source, self._settings.group_id, self._target.id, on_source, known,
+            read_committed=self._settings.read_committed,
+        )  # fmt: skip
+        # Nothing is missing of a topic that the source no longer has.
+        return replace(side, ends={**side.ends, **dict.fromkeys(gone, 0)})
+
+    # -- waiting for the mirror
+
+    async def _wait_for_mirror(self, source: Cluster) -> bool:
+        """Wait until everything is mirrored; return False if the deadline comes first."""
+        deadline = time.monotonic() + self._settings.deadline
+        shown = float("-inf")
+        while True:
+            await source.refresh()
+            keys = self._source_keys(source)
+            side = await self._read_source(source, keys)
+            await self._topic.refresh()
+            missing = self._missing(side, keys)
+            if not missing:
+                self._show("everything is mirrored")
+                return True
+            now = time.monotonic()
+            if now >= deadline:
+                self._give_up(missing)
+                return False
+            if now - shown >= _SHOW_EVERY:
+                shown = now
+                self._show(await self._progress(source, missing, deadline - now))
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _missing(self, side: SourceSide, keys: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        empty = PartitionMap()
+        # The map is read only where the ledger has nothing to say: unpacking it takes its time.
+        counts = {key: side.missing(key, empty if key in side.ledger else self._topic.read(key)) for key in keys}
+        return {key: count for key, count in counts.items() if count != 0}
+
+    def _give_up(self, missing: Mapping[TopicPartition, int | None]) -> None:
+        seconds = f"{self._settings.deadline:g} s"
+        if self._settings.accepts_missing:
+            self._show(
+                f"{_records(missing)} are not mirrored after {seconds}; going on without them (--accept.missing)"
+            )
+            return
+        self._troubles.append(
+            f"{_records(missing)} are not mirrored after {seconds}, so nothing was changed. Stop the producers on the source and"
+            " try again, allow more time with --deadline.ms, or leave these records behind with --accept.missing"
+        )
+
+    async def _progress(self, source: Cluster, missing: Mapping[TopicPartition, int | None], left: float) -> str:
+        members = None
+        with contextlib.suppress(UnsupportedRequest):
+            members = await self._members(source)
+        hint = f"; no mirror runs: group {self._settings.group_id} has no members" if members == 0 else ""
+        return f"waiting for the mirror: {_records(missing)} are not on the target yet; {left:.0f} s left{hint}"
+
+    async def _members(self, source: Cluster) -> int | None:
+        """Return how many mirrors run; None if the source does not answer now."""
+        try:
+            return await mirror_members(source, self._settings.group_id)
+        except OUTAGE:
+            return None
+
+    # -- closing the flow
+
+    async def _close(self) -> None:
+        if self._topic.fence is None:
+            await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
+            self._show(f"the flow is closed: {TOPIC} on {self._target.endpoint} has a fence")
+            others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
+            if others:
+                names = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+                self._show(
+                    f"a fence is for all topics of a source cluster, so these are no longer mirrored either: {names}"
+                )
+        if self._source is None:
+            return
+        try:
+            await self._wait_until_stopped(self._source)
+        except UnsupportedRequest:
+            self._show(f"the source cannot tell whether a mirror runs; waiting {_STOPS_UNSEEN:g} s for it to stop")
+            await asyncio.sleep(_STOPS_UNSEEN)
+
+    async def _wait_until_stopped(self, source: Cluster) -> None:
+        """Wait until the mirror has left its group."""
+        deadline, shown = time.monotonic() + _STOPS_WITHIN, float("-inf")
+        while await self._members(source) != 0:
+            now = time.monotonic()
+            if now > deadline:
+                self._troubles.append(
+                    f"a mirror is still a member of group {self._settings.group_id} on {source.endpoint}: it has not noticed"
+                    " the fence. Stop it by hand, then run this command again with --repeat"
+                )
+                return
+            if now - shown >= _SHOW_EVERY:
+                shown = now
+                self._show(f"waiting for the mirror to stop; {deadline - now:.0f} s left")
+            await asyncio.sleep(_LOOK_EVERY)
+        self._show("no mirror runs any more")
+
+    # -- the end
+
+    async def _report(
+        self, side: SourceSide | None, maps: Mapping[TopicPartition, PartitionMap], groups: list[GroupStart]
+    ) -> FailoverReport:
+        spots = list(spots_of(maps))
+        await self._target.refresh({spot.target[0] for spot in spots})
+        logs = await read_logs(self._target, {spot.target for spot in spots})
+        found = await look_at_ends(self._target, spots, logs)
+        return FailoverReport(
+            source_id=self._topic.source_id,
+            time=int(time.time() * 1000),
+            is_dry=self._settings.is_dry,
+            is_closed=self._topic.fence is not None,
+            source_answered=side is not None,
+            partitions=ends_of(maps, side, found),
+            groups=groups,
+            chooses_groups=self._settings.sync is not None,
+            troubles=self._troubles,
+        )
+
+
+def _records(missing: Mapping[TopicPartition, int | None]) -> str:
+    known = sum(count or 0 for count in missing.values())
+    most = max(missing, key=lambda key: missing[key] or 0)
+    return f"{known:,} records of {len(missing):,} partitions (most of them in {most[0]}-{most[1]})"

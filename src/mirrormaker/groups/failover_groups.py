@@ -1,0 +1,179 @@
+"""The last look at consumer groups in a failover: where each goes on at the target, and the offsets that are still to write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mirrormaker.errors import BrokerError, ClusterError
+from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
+from mirrormaker.groups.failover_report import GroupStart
+from mirrormaker.groups.flow_ends import read_logs
+from mirrormaker.groups.group_survey import Survey, look, offsets_of
+from mirrormaker.groups.offset_writer import OffsetWriter
+from mirrormaker.groups.planning import Entry, Planner
+from mirrormaker.groups.sync import SyncSettings
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.model.group_sync import Aim, Log, Part, Presence, State, advice, aim, decide
+from mirrormaker.model.offset_map import PartitionMap
+from mirrormaker.wire.client.acls import denied
+from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.group_offsets import ListedGroup, list_groups
+from mirrormaker.wire.client.log_offsets import EARLIEST, find_offsets
+from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.protocol.group_messages import GroupOffsets
+
+# Attempts to write, and seconds between them: the first group of a cluster waits until the offsets topic is there.
+_ROUNDS, _PAUSE = 20, 0.5
+_NOTHING = GroupOffsets({})
+
+
+class _Look(NamedTuple):
+    survey: Survey
+    entries: Mapping[tuple[str, str], Entry]
+    logs: Mapping[TopicPartition, Log]
+
+
+class LastSync:
+    """Plans, writes and reads back. The mirror has stopped, so nobody else writes these offsets."""
+
+    def __init__(
+        self,
+        source: Cluster | None,
+        target: Cluster,
+        settings: SyncSettings,
+        maps: Mapping[TopicPartition, PartitionMap],
+    ) -> None:
+        """`source` None: it is gone, and the checkpoints of the mirror tell where each group was."""
+        self._source, self._target, self._settings, self._maps = source, target, settings, maps
+        self._rows: dict[tuple[str, str, int], Checkpoint] = {}  # the last one of each group and partition
+        self._checkpoints = Checkpoints(target, settings.alias, self._see)
+        self._has_checkpoints = False
+
+    @property
+    def trouble(self) -> str:
+        """Return why nothing is known of groups; empty if all is well."""
+        if self._source is not None or self._has_checkpoints:
+            return ""
+        return (
+            f"{self._target.endpoint} has no topic {self._checkpoints.topic}: the mirror did not keep groups in step (--groups), or"
+            " it has another source.cluster.alias; consumers start where their auto.offset.reset says"
+        )
+
+    async def run(self, *, is_dry: bool) -> list[GroupStart]:
+        """Write what is still to write, unless `is_dry`; return where each group goes on."""
+        try:
+            if is_dry or self._source is None:
+                self._has_checkpoints = await self._checkpoints.open()
+            else:
+                await self._checkpoints.start()
+                self._has_checkpoints = True
+            return _starts(await (self._look() if is_dry else self._write()), self._target.endpoint)
+        except BrokerError as error:
+            if error.code != TOPIC_AUTHORIZATION_FAILED:
+                raise
+            names = ("Describe", "Read") if is_dry else ("Create", "Describe", "Read", "Write")
+            raise ClusterError(denied(self._target.endpoint, names, "topic", self._checkpoints.topic)) from error
+
+    async def _write(self) -> _Look:
+        writer = OffsetWriter(self._target, commits=self._settings.commits)
+        for attempt in range(_ROUNDS):
+            found = await self._look()
+            changed = [(*key, entry) for key, entry in found.entries.items() if _has_news(entry)]
+            if not changed:
+                break
+            if attempt:
+                await asyncio.sleep(_PAUSE)
+            await writer.write(found.survey, self._checkpoints, changed)
+            # The next look reads back, or tries again where a coordinator was moving. What was refused stays so.
+            if not any(entry.state.is_followed for *_, entry in changed):
+                break
+        return found
+
+    async def _look(self) -> _Look:
+        if self._has_checkpoints:
+            await self._checkpoints.refresh()
+        places = {(place[0] or key[0], place[1]) for key, known in self._maps.items() for place in known.places}
+        logs = await read_logs(self._target, places)
+        if self._source is None:
+            return await self._look_at_checkpoints(logs)
+        survey = await look(self._source, self._target, self._settings.is_chosen)
+        starts, _ = await find_offsets(self._source, self._maps, EARLIEST)
+        planner = Planner(is_writing=self._settings.commits)
+        for _ in planner.plan(survey, self._maps, logs, starts, self._checkpoints.memory, everything=True):
+            await asyncio.sleep(0)
+        return _Look(survey, planner.entries, logs)
+
+    # -- without the source
+
+    async def _look_at_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> _Look:
+        """Take the last offsets of groups on the source from the checkpoints, and translate them with the map as it is now."""
+        rows = self._chosen_rows(logs)
+        names = {group for group, _ in rows}
+        there = {name: group for name, group in (await list_groups(self._target)).items() if name in names}
+        offsets = await offsets_of(self._target, there, stable=False)
+        # A group that the target does not have yet is taken for one of consumers: a checkpoint does not name its type.
+        here = {name: there.get(name) or ListedGroup(name, -1) for name in names}
+        survey = Survey(here, there, {}, offsets)
+        entries: dict[tuple[str, str], Entry] = {}
+        for (group, topic), found in rows.items():
+            on_target = offsets.get(group, _NOTHING)
+            if isinstance(on_target, Exception) or on_target.error:
+                raise ClusterError(f"{self._target.endpoint} does not tell the offsets of group {group}: {on_target}")
+            committed = on_target.topics[topic].rows() if topic in on_target.topics else {}
+            entry = entries[group, topic] = Entry(presence=survey.presence(group))
+            for row in found:
+                current = committed[row.partition].offset if row.partition in committed else -1
+                known = current if current >= 0 else None
+                memory = self._checkpoints.memory[group, topic].get(row.partition)
+                presence = entry.presence if self._settings.commits else Presence.FREE
+                aimed = self._aim(row, logs[topic, row.partition])
+                decision = decide(aimed, known if self._settings.commits else row.downstream, memory, presence)
+                # Nobody knows how much of the rest the group has read since the mirror last looked at it.
+                begin = current if known is not None and decision.commit is None else aimed.offset
+                again = max(0, logs[topic, row.partition].end - begin)
+                entry.decisions[row.partition] = decision._replace(again=again)
+                entry.offsets[row.partition] = (row.upstream, known)
+                entry.metadata[row.partition] = row.metadata
+        return _Look(survey, entries, logs)
+
+    def _aim(self, row: Checkpoint, log: Log) -> Aim:
+        known = self._maps.get((row.topic, row.partition))
+        if known is not None and known.places == [("", row.partition)]:
+            told = known.translate(("", row.partition), row.upstream)
+            # The mirror knew at least as much when it wrote the checkpoint.
+            offset, latest = max(told.offset, row.downstream), max(told.latest, row.downstream)
+            return aim([Part(row.upstream, offset, latest, known.first, known.end)], log)
+        # Several source partitions lead here, so one offset of the source says nothing: what was written counts.
+        return aim([Part(row.upstream, row.downstream, row.downstream, 0, row.upstream)], log)
+
+    def _see(self, row: Checkpoint, _timestamp: int) -> None:
+        self._rows[row.group, row.topic, row.partition] = row
+
+    def _chosen_rows(self, logs: Mapping[TopicPartition, Log]) -> dict[tuple[str, str], list[Checkpoint]]:
+        """Return the last checkpoints of chosen groups in the topics of this failover."""
+        found: dict[tuple[str, str], list[Checkpoint]] = {}
+        for (group, topic, partition), row in sorted(self._rows.items()):
+            if self._settings.is_chosen(group) and (topic, partition) in logs:
+                found.setdefault((group, topic), []).append(row)
+        return found
+
+
+def _has_news(entry: Entry) -> bool:
+    return any(decision.commit is not None for decision in entry.decisions.values())
+
+
+def _starts(found: _Look, target: Endpoint) -> list[GroupStart]:
+    rows: list[GroupStart] = []
+    for (group, topic), entry in sorted(found.entries.items()):
+        if not entry.decisions:
+            continue
+        offsets = {
+            partition: decision.commit if decision.commit is not None else entry.offsets[partition][1]
+            for partition, decision in entry.decisions.items()
+        }
+        state = State.PENDING if _has_news(entry) and entry.state.is_ready else entry.state
+        way_out = "" if state.is_ready else advice(state, group, topic, target)
+        rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out))
+    return rows

@@ -1,0 +1,56 @@
+"""The missing rights that keep groups from being read or written, each with the command that grants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mirrormaker.errors import BrokerError, describe
+from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness
+from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED
+from mirrormaker.model.group_sync import Cost, State
+from mirrormaker.wire.client.acls import denied, may_not_read_groups, missing
+from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.group_offsets import ListedGroup, find_coordinators
+from mirrormaker.wire.protocol.group_messages import GroupOffsets
+
+
+async def name_missing_rights(
+    target: Cluster, listed: Mapping[str, ListedGroup], rows: list[GroupReadiness]
+) -> list[GroupReadiness]:
+    """Ask for the rights on groups and topics that are not written: a missing one may be the reason.
+
+    `listed` are groups that the target has, with their coordinators.
+    """
+    late = {row.group for row in rows if row.state is State.PENDING}
+    if not late:
+        return rows
+    topics = await missing(target, {row.topic for row in rows if row.group in late}, ["Read"])
+    nodes: dict[str, int | None] = dict.fromkeys(late)
+    nodes |= await find_coordinators(target, late - listed.keys())
+    nodes |= {name: group.node for name, group in listed.items() if name in late}
+    groups = await may_not_read_groups(target, nodes)
+    return [_without_right(target, row, topics, groups) if row.group in late else row for row in rows]
+
+
+def _without_right(
+    target: Cluster, row: GroupReadiness, topics: Mapping[str, list[str]], groups: set[str]
+) -> GroupReadiness:
+    if row.state is not State.PENDING or (row.topic not in topics and row.group not in groups):
+        return row
+    kind, name = ("group", row.group) if row.group in groups else ("topic", row.topic)
+    parts = tuple(
+        replace(part, cost=part.cost._replace(state=State.NO_RIGHTS)) if part.cost.state is State.PENDING else part
+        for part in row.partitions
+    )
+    return replace(row, partitions=parts, advice=denied(target.endpoint, "Read", kind, name))
+
+
+def unreadable(cluster: Cluster, group: str, error: GroupOffsets | Exception) -> GroupReadiness:
+    """Return the row of a group whose offsets a cluster does not tell."""
+    state, way_out = State.UNMOVABLE, describe(error) if isinstance(error, Exception) else ""
+    if isinstance(error, GroupOffsets) and error.error == GROUP_AUTHORIZATION_FAILED:
+        state, way_out = State.NO_RIGHTS, denied(cluster.endpoint, "Describe", "group", group)
+    elif isinstance(error, GroupOffsets):
+        state, way_out = State.REFUSED, str(BrokerError(error.error))
+    return GroupReadiness(group, "", (PartitionReadiness(-1, None, None, Cost(state)),), None, way_out)

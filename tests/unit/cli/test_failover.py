@@ -1,0 +1,76 @@
+"""`mirrormaker failover`: mistakes on its command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.cli import call, failover, main_parser
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> list[str]:
+    """The beginning of a command line with two files that are all right."""
+    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
+    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
+    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
+    return ["failover", "--consumer.config", str(consumer), "--producer.config", str(producer)]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "--whitelist REGEX is missing"),
+        (("--whitelist", "a", "--blacklist", "b"), "contradict each other"),
+        (("--whitelist", "a(b"), "a(b: Python cannot read this regular expression"),
+        (("--whitelist", ".*", "--groups", "a(b"), "groups 'a(b'"),
+        (("--whitelist", ".*", "--deadline.ms", "-1"), "--deadline.ms -1: this must be at least 0"),
+        (("--undo", "--dry.run"), "--undo and --dry.run contradict each other"),
+        (("--undo", "--repeat"), "--undo and --repeat contradict each other"),
+        (("--whitelist", ".*", "--source.is.gone", "--accept.missing"), "--accept.missing needs the source"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([*line, *more]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_every_command_of_the_runbook_is_understood(line: list[str]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "failover.md").read_text(encoding="utf-8")
+    given = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
+    commands = re.findall(r"(?:^ *|`)mirrormaker (failover .*?)(?:`|$)", text, re.MULTILINE)
+    commands = [command for command in commands if "$" in command]
+    assert len(commands) >= 6
+    for command in commands:
+        words = shlex.split(re.sub(r"\$(\w+)", lambda found: given[found[1]], command))
+        words = [{"source.properties": line[2], "target.properties": line[4]}.get(word, word) for word in words]
+        failover._check(main_parser().parse_args(words))
+
+
+def test_several_sources_are_a_mistake(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*line, "--consumer.config", line[2], "--whitelist", ".*"]) == 1
+    assert "name the one source cluster" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [("--whitelist", ".*"), ("--undo",)])
+def test_a_source_that_is_away_is_one_line_with_the_way_out(
+    line: list[str], more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([*line, *more]) == 1
+    error = capsys.readouterr().err
+    assert "the source cluster cannot be reached" in error and "--source.is.gone" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*line, "--whitelist", ".*", "--source.is.gone"]) == 1
+    error = capsys.readouterr().err
+    assert "127.0.0.1:1" in error
+    assert len(error.splitlines()) == 1

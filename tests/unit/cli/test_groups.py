@@ -1,0 +1,95 @@
+"""`mirrormaker groups`: mistakes on its command line, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.cli import call
+from mirrormaker.groups import readiness_reader
+from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
+from mirrormaker.model.group_sync import Cost, State
+
+SEE = "(see mirrormaker groups --help)"
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> list[str]:
+    """The beginning of a command line with two files that are all right."""
+    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
+    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
+    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
+    return ["groups", "--consumer.config", str(consumer), "--producer.config", str(producer)]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "--groups REGEX is missing"),
+        (("--groups", "a(b"), "groups 'a(b'"),
+        (("--groups", ".*", "--watch", "0"), "--watch 0: this must be from 0.1 to 86400 seconds"),
+        (("--groups", ".*", "--whitelist", "a(b"), "a(b: Python cannot read this regular expression"),
+        (("--groups", ".*", "--whitelist", "a", "--blacklist", "b"), "contradict each other"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([*line, *more]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["groups", "--groups", ".*"]) == 1
+    assert capsys.readouterr().err == (
+        f"mirrormaker: --consumer.config FILE is missing: the property file of the source cluster {SEE}\n"
+    )
+
+
+def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*line, "--groups", ".*"]) == 1
+    error = capsys.readouterr().err
+    assert "127.0.0.1:1" in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [(State.SYNCED, 0), (State.BEHIND, 0), (State.OWNED, 3), (State.PENDING, 3)]
+)
+def test_the_exit_code_says_whether_all_are_ready(
+    line: list[str], state: State, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = GroupReadiness("g", "t", (PartitionReadiness(0, 1, 2, Cost(state, 0, 0)),), None, "do this")
+
+    async def read(_: object) -> Readiness:
+        return Readiness("old", "new", (row,))
+
+    monkeypatch.setattr(readiness_reader.ReadinessReader, "read", read)
+    assert call([*line, "--groups", ".*", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["ready"] is (code == 0)
+    assert document["sources"][0]["groups"][0]["state"] == state.value
+    assert call([*line, "--groups", ".*"]) == code
+    assert ("do this" in capsys.readouterr().out) is (code == 3)
+
+
+def test_a_watch_ends_with_0_at_ctrl_c(
+    line: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = 0
+
+    async def read(_: object) -> Readiness:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            raise KeyboardInterrupt
+        return Readiness("old", "new", ())
+
+    monkeypatch.setattr(readiness_reader.ReadinessReader, "read", read)
+    assert call([*line, "--groups", ".*", "--watch", "0.1", "--json"]) == 0
+    shown = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert [document["ready"] for document in shown] == [False, False]
