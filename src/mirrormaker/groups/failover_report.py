@@ -1,4 +1,4 @@
-"""What a failover has found and done, as people and programs read it: two tables, or JSON."""
+"""The result of a failover, as people and programs read it: two tables, or JSON."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class PartitionEnd:
 
 @dataclass
 class SourceSide:
-    """What the source says: its end offsets, and the mirror's own group, which is the ledger."""
+    """The source's answers: its end offsets, and the mirror's own group, which is the ledger."""
 
     ends: Mapping[TopicPartition, int]
     starts: Mapping[TopicPartition, int]

@@ -1,4 +1,4 @@
-"""What to do about each group and topic: the survey of both sides, the offset map and the memory, put together.
+"""A plan for each group and topic: the survey of both sides, the offset map and the memory, put together.
 
 A group whose bytes are the same as in the last round on both sides costs two comparisons, so thousands of groups are looked
 at every few seconds.

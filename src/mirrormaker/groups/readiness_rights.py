@@ -9,9 +9,10 @@ from mirrormaker.errors import BrokerError, describe
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness
 from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED
 from mirrormaker.model.group_sync import Cost, State
-from mirrormaker.wire.client.acls import denied, may_not_read_groups, missing
+from mirrormaker.wire.client.acls import denied, missing
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import ListedGroup, find_coordinators
+from mirrormaker.wire.client.group_rights import may_not_read_groups
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
 
 

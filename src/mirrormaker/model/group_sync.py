@@ -110,7 +110,7 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What this mirror has committed in a target partition: the last offset, and the one that was there before it.
+    """The commits of this mirror in a target partition: the last offset, and the one that was there before it.
 
     The memory is written before the commit. A process that dies in between leaves the offset before on the target. While a
     partition moves to another process, the commit of the former one may land last: `older` is the offset of its row.
@@ -126,7 +126,7 @@ class Memory:
 
 
 class Decision(NamedTuple):
-    """What to do in one target partition, and what to tell users."""
+    """The offset to commit in one target partition, and the state for users."""
 
     state: State
     commit: int | None = None

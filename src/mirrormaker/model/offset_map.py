@@ -25,7 +25,7 @@ BLOCK_RUNS = 256
 
 @dataclass(slots=True)
 class Block:
-    """What is known of the source offsets from `start` to `end`, which were mirrored under one identity."""
+    """The map of the source offsets from `start` to `end`, which were mirrored under one identity."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""What a consumer file says of consumer groups, as a typed value."""
+"""The settings of consumer groups in a consumer file, as a typed value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrormaker.settings.property_file import PropertyFile
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """What a consumer file says of groups; times are in seconds."""
+    """The group settings of a consumer file; times are in seconds."""
 
     include: str | None = None
     exclude: str = EXCLUDED

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
-from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, MetadataRequest
+from mirrormaker.wire.protocol.messages import MetadataRequest
 
 _OPERATIONS = {"Read": 3, "Write": 4}  # Kafka's codes of ACL operations
-# Versions of DescribeGroups that tell permissions (Kafka 2.3), also those on groups that do not exist (up to Kafka 3.9).
-_FIRST_WITH_PERMISSIONS, _LAST_FOR_ABSENT_GROUPS = 3, 5
 
 
 def denied(endpoint: Endpoint, operations: str | Collection[str], kind: str, name: str = "") -> str:
@@ -52,27 +49,3 @@ async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[st
         elif topic.error_code == 0 and topic.authorized_operations is not None:
             found[topic.name] = [name for name in needed if _OPERATIONS[name] not in topic.authorized_operations]
     return {name: operations for name, operations in found.items() if operations}
-
-
-async def may_not_read_groups(cluster: Cluster, coordinators: Mapping[str, int | None]) -> set[str]:
-    """Return the groups whose offsets this client may not commit; None as a coordinator stands for any broker.
-
-    Only a group's coordinator knows the rest, but every broker knows that a client may not even see the group. Brokers before
-    2.3 do not tell; there every operation counts as allowed.
-    """
-    by_node: dict[int | None, list[str]] = defaultdict(list)
-    for name, node in coordinators.items():
-        by_node[node].append(name)
-    found: set[str] = set()
-    for node, names in by_node.items():
-        request = DescribeGroupsRequest(groups=sorted(names), include_authorized_operations=True)
-        connection = await cluster.connection(min(cluster.brokers) if node is None else node)
-        version = min(_LAST_FOR_ABSENT_GROUPS, connection.best_version(DescribeGroupsRequest))
-        if version < _FIRST_WITH_PERMISSIONS:
-            continue
-        for group in (await connection.ask(request, cluster.endpoint.request_timeout, version)).groups:
-            allowed = group.authorized_operations
-            is_told = group.error_code == 0 and allowed is not None
-            if group.error_code == GROUP_AUTHORIZATION_FAILED or (is_told and _OPERATIONS["Read"] not in allowed):
-                found.add(group.group_id)
-    return found & coordinators.keys()
