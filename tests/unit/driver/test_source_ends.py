@@ -190,6 +190,39 @@ def test_the_driver_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(play())
 
 
+def _look_as_usual(ends: SourceEnds, scheduler: Scheduler) -> dict[int, int | None]:
+    """Look once at all that the loop looks at; return the lags that are known."""
+    asyncio.run(ends.look([*scheduler.not_flowing, *ends._without_news()], 0.2))
+    return {key[1]: owned.lag if owned.is_lag_known else None for key, owned in scheduler.owned.items()}
+
+
+def test_the_lag_grows_although_a_stream_with_a_full_buffer_fetches_nothing() -> None:
+    source, scheduler = Source({("orders", 0): 90, ("orders", 1): 10}), scheduler_with(0, 1)
+    ends = SourceEnds(source, False, scheduler)
+    flow(scheduler, 0, high_watermark=60)
+    flow(scheduler, 1, high_watermark=10)
+    source.topics["orders"].partitions[0] = source.topics["orders"].partitions[
+        1
+    ]  # so that it is not the one of its broker
+    source.asked.clear()
+    _look_as_usual(ends, scheduler)
+    assert ("orders", 1) not in source.asked or ("orders", 0) not in source.asked, "one of each broker is enough"
+    assert _look_as_usual(ends, scheduler)[0] == 80
+
+
+@pytest.mark.parametrize("outage", ["dead", "frozen"])
+def test_the_lag_of_partitions_that_flow_is_unknown_while_their_broker_does_not_answer(outage: str) -> None:
+    source, scheduler = Source({("orders", number): 10 for number in range(2)}), scheduler_with(0, 1)
+    ends = SourceEnds(source, False, scheduler)
+    for number in range(2):
+        flow(scheduler, number, high_watermark=10)
+    assert _look_as_usual(ends, scheduler) == {0: 0, 1: 0}
+    getattr(source, outage).add(1)
+    assert _look_as_usual(ends, scheduler) == {0: 0, 1: None}
+    getattr(source, outage).clear()
+    assert _look_as_usual(ends, scheduler) == {0: 0, 1: 0}
+
+
 def test_a_smaller_end_in_a_report_is_believed() -> None:
     scheduler = scheduler_with(0)
     flow(scheduler, 0, high_watermark=90)
