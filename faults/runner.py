@@ -81,14 +81,19 @@ def _run_case(
         scenario.problems.append(str(error))
     result.set_count(count)
     result.longest_pause, result.seconds = max(scenario.pauses, default=0.0), time.monotonic() - began
-    limit = None if case.limit is None else case.limit * (_QUICK_FACTOR if scenario.quick else 1)
-    if limit is not None and result.longest_pause > limit:
-        scenario.problems.append(f"a partition stood still for {result.longest_pause:.1f} s; {limit:g} s are allowed")
+    scenario.problems += _broken_promise(case, result, _QUICK_FACTOR if scenario.quick else 1)
     result.problems, result.notes = list(scenario.problems), scenario.notes()
     result.holds = (count.is_exact if case.exact else not count.lost) and not result.problems and count.records > 0
     if not result.holds:
         result.notes.append(f"the logs are in {keep_logs(scenario.directory, case.name)}")
     return result
+
+
+def _broken_promise(case: Case | SeparateCase, result: Result, slack: float = 1) -> list[str]:
+    """Return the problem of a pause that was longer than promised, if there was one."""
+    if case.limit is None or result.longest_pause <= case.limit * slack:
+        return []
+    return [f"a partition stood still for {result.longest_pause:.1f} s; {case.limit * slack:g} s are allowed"]
 
 
 def run_separate_case(case: SeparateCase) -> Result:
@@ -100,6 +105,7 @@ def run_separate_case(case: SeparateCase) -> Result:
             case.run(Path(directory), result)
         except Exception as error:
             result.problems.append(str(error))
+        result.problems += _broken_promise(case, result)
         result.seconds, result.holds = time.monotonic() - began, not result.problems
         if not result.holds:
             result.notes.append(f"the logs are in {keep_logs(Path(directory), case.name)}")
