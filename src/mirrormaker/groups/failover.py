@@ -205,12 +205,8 @@ class Failover:
         if self._topic.fence is None:
             await self._topic.write_fence(Fence(int(time.time() * 1000), self._settings.by))
             self._show(f"the flow is closed: {TOPIC} on {self._target.endpoint} has a fence")
-            others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
-            if others:
-                names = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-                self._show(
-                    f"a fence is for all topics of a source cluster, so these are no longer mirrored either: {names}"
-                )
+            for note in self._other_topics():
+                self._show(note)
         if self._source is None:
             return
         try:
@@ -218,6 +214,14 @@ class Failover:
         except UnsupportedRequest:
             self._show(f"the source cannot tell whether a mirror runs; waiting {_STOPS_UNSEEN:g} s for it to stop")
             await asyncio.sleep(_STOPS_UNSEEN)
+
+    def _other_topics(self) -> list[str]:
+        """Return a note on the topics that a fence concerns too, although they were not chosen."""
+        others = sorted({topic for topic, _ in self._topic.partitions if not self._is_chosen(topic)})
+        if not others:
+            return []
+        names = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        return [f"a fence is for all topics of a source cluster: after it, these are not mirrored either: {names}"]
 
     async def _wait_until_stopped(self, source: Cluster) -> None:
         """Wait until the mirror has left its group."""
@@ -255,6 +259,7 @@ class Failover:
             groups=groups,
             chooses_groups=self._settings.sync is not None,
             troubles=self._troubles,
+            notes=self._other_topics() if self._settings.is_dry else (),
         )
 
 

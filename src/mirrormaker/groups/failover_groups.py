@@ -69,7 +69,9 @@ class LastSync:
             else:
                 await self._checkpoints.start()
                 self._has_checkpoints = True
-            return _starts(await (self._look() if is_dry else self._write()), self._target.endpoint)
+            return _starts(
+                await (self._look() if is_dry else self._write()), self._target.endpoint, is_closed=not is_dry
+            )
         except BrokerError as error:
             if error.code != TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -160,11 +162,18 @@ class LastSync:
         return found
 
 
+_WITHOUT_MIRROR = {
+    State.PENDING: "run this command again with --repeat",
+    State.REFUSED: "set the offset with kafka-consumer-groups --reset-offsets, or run this command again with --repeat",
+    State.UNMAPPED: "the offset map lacks this topic: its consumers start as auto.offset.reset says",
+}
+
+
 def _has_news(entry: Entry) -> bool:
     return any(decision.commit is not None for decision in entry.decisions.values())
 
 
-def _starts(found: _Look, target: Endpoint) -> list[GroupStart]:
+def _starts(found: _Look, target: Endpoint, *, is_closed: bool) -> list[GroupStart]:
     rows: list[GroupStart] = []
     for (group, topic), entry in sorted(found.entries.items()):
         if not entry.decisions:
@@ -175,5 +184,8 @@ def _starts(found: _Look, target: Endpoint) -> list[GroupStart]:
         }
         state = State.PENDING if _has_news(entry) and entry.state.is_ready else entry.state
         way_out = "" if state.is_ready else advice(state, group, topic, target)
+        if way_out and is_closed:
+            # No mirror runs any more.
+            way_out = _WITHOUT_MIRROR.get(state, f"{way_out}; then run this command again with --repeat")
         rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out))
     return rows

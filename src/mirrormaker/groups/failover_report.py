@@ -45,12 +45,14 @@ class FailoverReport:
     chooses_groups: bool
     # Other reasons why this failover is not complete.
     troubles: Sequence[str] = field(default_factory=list)
+    notes: Sequence[str] = ()  # more that users should know before they decide
 
     @property
     def exit_code(self) -> int:
         """Return 0 if everything that was chosen is there and every group is ready, else 3."""
         is_complete = all(row.is_complete for row in self.partitions) and bool(self.partitions)
-        are_ready = all(row.state.is_ready for row in self.groups)
+        # Groups that were chosen and not found are a mistake in the choice, most probably.
+        are_ready = all(row.state.is_ready for row in self.groups) and (bool(self.groups) or not self.chooses_groups)
         return 0 if is_complete and are_ready and not self.troubles else MISSING
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class FailoverReport:
             ],
             "groups": [{**asdict(row), "state": row.state.value, "ready": row.state.is_ready} for row in self.groups],
             "troubles": list(self.troubles),
+            "notes": list(self.notes),
         }
 
     def lines(self) -> Iterator[str]:
@@ -82,10 +85,11 @@ class FailoverReport:
             yield from aligned([_GROUPS, *(_group_cells(row) for row in self.groups)])
             yield from (f"{row.group}: {row.topic}: {row.advice}" for row in self.groups if row.advice)
         elif self.chooses_groups:
-            yield "no chosen group has offsets in these topics"
+            yield "no chosen group has offsets in these topics: --groups may be wrong; leave it out if there are none"
         else:
             yield "no groups are chosen: --groups REGEX names those that should go on at the target"
         yield ""
+        yield from self.notes
         yield from self.troubles
         yield self._verdict()
 

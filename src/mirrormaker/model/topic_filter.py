@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -61,9 +62,15 @@ class Filter:
         Raise SettingError for a pattern that Python cannot read.
         """
         try:
-            matcher = python_matcher(self.pattern)
-        except re.error as error:
-            raise SettingError(f"{self.pattern}: Python cannot read this regular expression: {error}") from error
+            with warnings.catch_warnings():
+                # Python warns of what Java reads in another way, for example [a-z&&[^x]].
+                warnings.simplefilter("error")
+                matcher = python_matcher(self.pattern)
+        except (re.error, FutureWarning) as error:
+            raise SettingError(
+                f"{self.pattern}: this command reads regular expressions as Python does, which cannot read this one: {error};"
+                " name the topics instead, separated by commas"
+            ) from error
         return lambda name: matcher(name) is not self.exclude
 
     def left_out(self, topics: Iterable[Topic], matcher: Matcher) -> list[str]:

@@ -82,6 +82,9 @@ class Engine:
         self.context: SparkContext | None = None
         self.tag = "mirrormaker"
         self._has_started = False  # a SparkContext, at least once
+        # A JVM starts in another thread than the one that ends it: none must start after the end.
+        self._has_ended = False
+        self._launching = threading.Lock()
         self.log = log
         self._directory = directory
         log4j = directory / "log4j2.properties"
@@ -142,23 +145,35 @@ class Engine:
             if not self.is_alive:
                 raise SparkGone("the JVM that spark-submit has started has ended, and the mirror ends with it")
             return self._gateway.jvm
-        self._forget_jvm()
-        with self.log.open("ab") as log:
+        with self._launching:
+            if self._has_ended:
+                raise SparkGone("the mirror ends before Spark has started")
+            self._forget_jvm()
             if self.is_local:
-                self.process = jvm.launch(self._java, self._directory, log)
-                self._gateway = jvm.connect(self.process, self._directory)
-            else:  # only spark-submit knows how to find a cluster's settings and classes
-                options = " ".join((*jvm.FLAGS[1:], *self._java))
-                conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
-                kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
-                os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # of the driver, not of executors
-                try:
-                    self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
-                except PySparkRuntimeError as error:
-                    reason = jvm.last_complaint(self.log)
-                    raise SparkError(f"spark-submit ended before Spark had started: {reason}") from error
-                self.process = self._gateway.proc
+                with self.log.open("ab") as log:
+                    self.process = jvm.launch(self._java, self._directory, log)
+        if self.is_local:
+            assert self.process is not None
+            self._gateway = jvm.connect(self.process, self._directory)
+        else:
+            self._submit()
         return self._gateway.jvm
+
+    def _submit(self) -> None:
+        """Start the JVM through spark-submit: only that knows how to find a cluster's settings and classes."""
+        options = " ".join((*jvm.FLAGS[1:], *self._java))
+        conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # of the driver, not of executors
+        with self.log.open("ab") as log:
+            try:
+                kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
+                self._gateway = launch_gateway(conf, popen_kwargs=kwargs)
+            except PySparkRuntimeError as error:
+                reason = jvm.last_complaint(self.log)
+                raise SparkError(f"spark-submit ended before Spark had started: {reason}") from error
+        self.process = self._gateway.proc
+        if self._has_ended:
+            self.end()
 
     def start_session(self) -> SparkSession:
         """Start a SparkContext, and a session with its SQL engine."""
@@ -200,6 +215,8 @@ class Engine:
 
     def end(self) -> None:
         """Tell a cluster that the application ends, and end the JVM."""
+        with self._launching:
+            self._has_ended = True
         if self.context is not None:
             context: Any = self.context
             # It would print a stack trace when the JVM closes the connection.

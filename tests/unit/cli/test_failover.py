@@ -25,7 +25,7 @@ def line(tmp_path: Path) -> list[str]:
     [
         ((), "--whitelist REGEX is missing"),
         (("--whitelist", "a", "--blacklist", "b"), "contradict each other"),
-        (("--whitelist", "a(b"), "a(b: Python cannot read this regular expression"),
+        (("--whitelist", "a(b"), "a(b: this command reads regular expressions as Python does"),
         (("--whitelist", ".*", "--groups", "a(b"), "groups 'a(b'"),
         (("--whitelist", ".*", "--deadline.ms", "-1"), "--deadline.ms -1: this must be at least 0"),
         (("--undo", "--dry.run"), "--undo and --dry.run contradict each other"),

@@ -30,7 +30,7 @@ def line(tmp_path: Path) -> list[str]:
         ((), "--groups REGEX is missing"),
         (("--groups", "a(b"), "groups 'a(b'"),
         (("--groups", ".*", "--watch", "0"), "--watch 0: this must be from 0.1 to 86400 seconds"),
-        (("--groups", ".*", "--whitelist", "a(b"), "a(b: Python cannot read this regular expression"),
+        (("--groups", ".*", "--whitelist", "a(b"), "a(b: this command reads regular expressions as Python does"),
         (("--groups", ".*", "--whitelist", "a", "--blacklist", "b"), "contradict each other"),
     ],
 )

@@ -91,8 +91,17 @@ def test_many_partitions_do_not_fill_the_table() -> None:
 
 
 def test_groups_that_were_not_chosen_and_those_that_are_not_there_are_told_apart() -> None:
-    assert "--groups REGEX" in "\n".join(replace(REPORT, groups=(), chooses_groups=False).lines())
-    assert "no chosen group has offsets in these topics" in replace(REPORT, groups=()).lines()
+    without = replace(REPORT, groups=(), chooses_groups=False)
+    assert without.exit_code == 0 and "--groups REGEX" in "\n".join(without.lines())
+    # A typing error in the choice must not look like a success.
+    absent = replace(REPORT, groups=())
+    assert absent.exit_code == 3 and "no chosen group has offsets in these topics" in "\n".join(absent.lines())
+
+
+def test_topics_that_a_fence_concerns_too_are_named_before_anybody_decides() -> None:
+    noted = replace(REPORT, is_dry=True, notes=("a fence is for all topics",))
+    assert "a fence is for all topics" in noted.lines()
+    assert noted.exit_code == 0 and noted.to_json()["notes"] == ["a fence is for all topics"]
 
 
 def test_json_has_every_partition() -> None:

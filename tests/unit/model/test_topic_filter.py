@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,5 +128,12 @@ def test_names_can_be_chosen_without_a_jvm(include: str | None, exclude: str | N
 
 
 def test_a_pattern_that_python_cannot_read_is_refused() -> None:
-    with pytest.raises(SettingError, match="Python cannot read"):
+    with pytest.raises(SettingError, match="as Python does"):
         Filter.of("a(b", None).by_name()
+
+
+def test_a_pattern_that_java_reads_in_another_way_is_refused_without_a_warning() -> None:
+    """The intersection would choose fewer topics than the mirror has."""
+    with warnings.catch_warnings(record=True) as seen, pytest.raises(SettingError, match="as Python does"):
+        Filter.of("[a-z&&[^x]]+", None).by_name()
+    assert not seen

@@ -12,8 +12,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from mirrormaker.errors import SparkError, SparkGone
-from mirrormaker.spark import shipping
-from mirrormaker.spark.session import ExistingSession, await_slots
+from mirrormaker.spark import jvm, shipping
+from mirrormaker.spark.session import Engine, ExistingSession, await_slots
 
 
 class JavaContext:
@@ -100,6 +100,17 @@ def test_a_session_that_was_stopped_or_has_died_is_not_used() -> None:
     with pytest.raises(SparkGone, match="was stopped"):
         spark.start_context()
     spark.end()
+
+
+def test_no_jvm_starts_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that cannot be reached ends the mirror while another thread is about to start the JVM."""
+    launched: list[object] = []
+    monkeypatch.setattr(jvm, "launch", lambda *_: launched.append(1))
+    engine = Engine(None, [], 1, tmp_path, tmp_path / "spark.log", [])
+    engine.end()
+    with pytest.raises(SparkGone, match="before Spark has started"):
+        engine.start_jvm()
+    assert not launched
 
 
 def test_a_spark_connect_session_is_refused() -> None:
