@@ -40,6 +40,7 @@ from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark import masters
+from mirrormaker.spark.job import Spark
 from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
@@ -98,15 +99,17 @@ class MirrorDriver:
         await self._control.open(*self._control_addresses())
         for name in (signal.SIGINT, signal.SIGTERM) if handle_signals else ():
             asyncio.get_running_loop().add_signal_handler(name, self._stop_by_signal, name)
-        self.flows = [self._new_flow(number) for number in range(len(self.sources))]
-        # Spark takes seconds to start; Kafka is asked meanwhile.
-        starting = asyncio.ensure_future(self._spark.running())
-        starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        starting: asyncio.Future[Spark] | None = None
         try:
+            self.flows = [self._new_flow(number) for number in range(len(self.sources))]
+            # Spark takes seconds to start; Kafka is asked meanwhile.
+            starting = asyncio.ensure_future(self._spark.running())
+            starting.add_done_callback(lambda task: task.cancelled() or task.exception())
             await self._open_status()
             unreachable = await self._connect()
         except BaseException:
-            starting.cancel()
+            if starting is not None:
+                starting.cancel()
             self._spark.end()
             await self._close()
             raise
