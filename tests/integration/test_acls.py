@@ -196,7 +196,7 @@ async def write_map(clusters: TlsClusters) -> None:
         await source.refresh()
         await target.refresh()
         await keyed_topic.ensure(target, map_topic.TOPIC)
-        block = Block(0, 0, Identity(1, 0), "", {("", 0): RunList(0, 0, 0, 0)})
+        block = Block(0, 0, Identity(1, 0), "", lists={("", 0): RunList(0, 0, 0, 0)})
         row = (pack_key(BlockKey(source.id, TOPIC, 0, 0)), pack_block(block, 0))
         await keyed_topic.KeyedWriter(target, map_topic.TOPIC).write([row])
     finally:

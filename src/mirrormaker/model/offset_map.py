@@ -31,6 +31,7 @@ class Block:
     end: int
     identity: Identity
     topic_id: str
+    target_topic_id: str = ""
     lists: dict[Place, RunList] = field(default_factory=dict)
     # The time of the last write, in milliseconds since 1970.
     stored_at: int = 0
@@ -77,8 +78,8 @@ class PartitionMap:
     def begin(self, position: Position) -> None:
         """Go on at a position: in the same block if it has the same identity, else in a new one."""
         last = self.blocks[-1] if self.blocks else None
-        if last is not None and last.topic_id and position.topic_id and last.topic_id != position.topic_id:
-            self._drop(-1)  # the topic was created again: its offsets mean other records now
+        if last is not None and _is_another_log(last, position):
+            self._drop(-1)  # a topic was created again: its offsets mean other records now
         while self.blocks and self.blocks[-1].start > position.offset:
             self._drop(self.blocks[-1].start)
         if not self.blocks or self.blocks[-1].identity != position.identity:
@@ -165,16 +166,29 @@ class PartitionMap:
             self._stored = None
 
     def _start_block(self, position: Position) -> None:
-        block = Block(position.offset, position.offset, position.identity, position.topic_id)
+        block = Block(position.offset, position.offset, position.identity, position.topic_id, position.target_topic_id)
         before = self.blocks[-1] if self.blocks else None
         if before is not None and self.is_stale:
             self._changed.add(before.start)
         for cut in position.cuts:
             block.lists[cut.place] = _list_after(before, cut, position.offset)
+            self._truncate_before(cut)
         self.blocks.append(block)
         self._gone.discard(block.start)
         self._changed.add(block.start)
         self._stored = None
+
+    def _truncate_before(self, cut: Cut) -> None:
+        """Forget places at or after a cut: the target's log became shorter, and other records get these offsets."""
+        for block in reversed(self.blocks):
+            runs = block.lists.get(cut.place)
+            if runs is None:
+                continue
+            if runs.end_offset <= cut.offset and not (runs.runs and runs.runs[-1].target_end > cut.offset):
+                return
+            runs.truncate(cut.offset)
+            runs.end_offset = min(runs.end_offset, cut.offset)
+            self._changed.add(block.start)
 
     @staticmethod
     def _list(block: Block, cut: Cut) -> RunList:
@@ -185,6 +199,7 @@ class PartitionMap:
     def _end_at(self, block: Block, position: Position) -> None:
         block.end = position.offset
         block.topic_id = position.topic_id or block.topic_id
+        block.target_topic_id = position.target_topic_id or block.target_topic_id
         for cut in position.cuts:
             self._list(block, cut).end_at(cut)
 
@@ -227,15 +242,14 @@ class PartitionMap:
         """
         at = max(0, bisect_right(self.blocks, source, key=lambda block: block.start) - 1)
         earliest: int | None = None
-        end = 0
+        end = next((block.lists[place].end_offset for block in reversed(self.blocks[:at]) if place in block.lists), 0)
         for block, after in zip_longest(self.blocks[at:], self.blocks[at + 1 :]):
             runs = block.lists.get(place)
-            if runs is None:
-                continue
-            found = runs.find(source, block.end)
-            if found is not None:
-                return found if earliest is None else Translated(earliest, found.latest)
-            end = runs.end_offset
+            if runs is not None:
+                found = runs.find(source, block.end)
+                if found is not None:
+                    return found if earliest is None else Translated(earliest, found.latest)
+                end = runs.end_offset
             if earliest is None and after is not None and block.end < after.start and source < after.start:
                 # Records between the two blocks were mirrored while no map was kept.
                 earliest = end
@@ -261,6 +275,12 @@ class PartitionMap:
             for place, runs in block.lists.items():
                 for run in runs.runs:
                     yield place, run
+
+
+def _is_another_log(block: Block, position: Position) -> bool:
+    """Return True if the topic of either side was created again since the block was mirrored."""
+    pairs = (block.topic_id, position.topic_id), (block.target_topic_id, position.target_topic_id)
+    return any(before and now and before != now for before, now in pairs)
 
 
 def _state_of(block: Block) -> _State:

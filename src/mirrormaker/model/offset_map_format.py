@@ -23,7 +23,7 @@ VERSION = 1
 _BLOCK, _FENCE, _IDENTITY = 1, 2, 3
 _PREFIX = struct.Struct(">BB")
 _PLACE = struct.Struct(">iq")
-_HEAD = struct.Struct(">Bqqqh16s")  # version, time, end, producer id and epoch, topic id
+_HEAD = struct.Struct(">Bqqqh16s16s")  # version, time, end, producer id and epoch, topic ids of source and target
 _FENCE_VALUE = struct.Struct(">Bq")
 _PRODUCER = struct.Struct(">qh")
 _IDENTITY_VALUE = struct.Struct(">Bqi")  # version, time, partition; the topic follows
@@ -119,8 +119,8 @@ def unpack_fence(data: bytes) -> Fence:
 def pack_block(block: Block, time: int) -> bytes:
     """Return the value of a block as it is at a time, in milliseconds since 1970."""
     identity = block.identity
-    topic_id = bytes.fromhex(block.topic_id or "00" * 16)
-    out = bytearray(_HEAD.pack(VERSION, time, block.end, identity.producer_id, identity.epoch, topic_id))
+    ids = (bytes.fromhex(topic_id or "00" * 16) for topic_id in (block.topic_id, block.target_topic_id))
+    out = bytearray(_HEAD.pack(VERSION, time, block.end, identity.producer_id, identity.epoch, *ids))
     out += varint(len(block.lists))
     for (topic, partition), runs in block.lists.items():
         out += _packed_text(topic) + varint(partition)
@@ -136,10 +136,11 @@ def pack_block(block: Block, time: int) -> bytes:
 def unpack_block(key: BlockKey, data: bytes) -> Block | None:
     """Return a block; None if it is damaged or was written by a newer version."""
     try:
-        version, time, end, producer_id, epoch, topic_id = _HEAD.unpack_from(data)
+        version, time, end, producer_id, epoch, *ids = _HEAD.unpack_from(data)
         if version != VERSION:
             return None
-        block = Block(key.start, end, Identity(producer_id, epoch), topic_id.hex() if any(topic_id) else "", {}, time)
+        topic_id, target_topic_id = (found.hex() if any(found) else "" for found in ids)
+        block = Block(key.start, end, Identity(producer_id, epoch), topic_id, target_topic_id, {}, time)
         view, at = memoryview(data), _HEAD.size
         lists, at = _number(view, at)
         if lists > _MOST_LISTS:

@@ -27,7 +27,8 @@ class NotedRun(NamedTuple):
 
     def without_first(self, count: int) -> NotedRun:
         """Return the run without its first records."""
-        return NotedRun(self.source + count, self.target + count, self.length - count, self.sequence + count)
+        sequence = (self.sequence + count) % SEQUENCES
+        return NotedRun(self.source + count, self.target + count, self.length - count, sequence)
 
 
 class Run(NamedTuple):
@@ -96,6 +97,12 @@ class RunList:
             self.next_sequence = (self.next_sequence + grown) % SEQUENCES
             return grown < 0
         self.truncate(noted.target)
+        if runs and noted.source < runs[-1].source_end:
+            # A message handler made several records of one: the first one counts.
+            copies = runs[-1].source_end - noted.source
+            if copies >= noted.length:
+                return False
+            noted = noted.without_first(copies)
         skipped = (noted.sequence - self.next_sequence) % SEQUENCES
         self.next_sequence = (noted.sequence + noted.length) % SEQUENCES
         last = runs[-1] if runs else None

@@ -58,13 +58,17 @@ class Entry:
     def __init__(
         self, batch: Batch, first: int, last: int, unit: Unit, frame: Frame, old: bool, offsets: Ints | None = None
     ) -> None:
-        """`first` and `last` are source offsets; `offsets` are all of them, needed if there are gaps between them.
+        """`first` and `last` are source offsets; `offsets` are all of them, kept unless they are consecutive.
 
         `old`: a broker may forget which producer wrote these records.
         """
         self.batch, self.unit, self.frame, self.old = batch, unit, frame, old
         self.first, self.last = first, last
-        self.offsets = offsets if last - first + 1 != batch.count else None
+        # A message handler may drop one record and double another: then the count alone says nothing.
+        is_plain = offsets is None or (
+            last - first + 1 == batch.count and bool((offsets[1:] - offsets[:-1] == 1).all())
+        )
+        self.offsets = None if is_plain else offsets
         self.count, self.size = batch.count, len(batch.data)
         frame.keep(self.count)
 
@@ -230,7 +234,7 @@ class Outlet:
         notes = self.run_notes
         if notes is None or base_offset < 0:
             return
-        sequence = self.channel.sequence - entry.count
+        sequence = (self.channel.sequence - entry.count) % SEQUENCES
         if entry.offsets is None:
             notes.note(entry.first, base_offset, entry.count, sequence)
         else:

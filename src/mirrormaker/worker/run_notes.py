@@ -26,7 +26,9 @@ _SPREAD_BURST, _SPREAD_PER_REPORT = 16, 1
 class RunNotes:
     """The runs that were acknowledged since the last report. Slots: there may be thousands of outlets."""
 
-    __slots__ = ("_budget", "_closed", "_is_spread", "_length", "_sequence", "_source_end", "_target_end", "has_news")
+    __slots__ = (
+        "_budget", "_closed", "_is_spread", "_length", "_noted_to", "_sequence", "_source_end", "_target_end", "has_news",
+    )  # fmt: skip
 
     def __init__(self, *, is_spread: bool) -> None:
         """`is_spread`: the records of the source partition go to several target partitions."""
@@ -36,6 +38,7 @@ class RunNotes:
         # The last run, which may become longer; its length is 0 if there is none.
         self._source_end = self._target_end = -1
         self._length = self._sequence = 0
+        self._noted_to = -1  # the source offset after the last record that was noted
         self.has_news = False
 
     def note(self, source: int, target: int, count: int, sequence: int) -> None:
@@ -44,11 +47,19 @@ class RunNotes:
             self._source_end += count
             self._target_end += count
             self._length += count
+            self._noted_to = self._source_end
             self.has_news = True
+            return
+        if source < self._noted_to:
+            # A message handler made several records of one, and they came in two batches: the first one counts.
+            copies = self._noted_to - source
+            if copies < count:
+                self.note(source + copies, target + copies, count - copies, (sequence + copies) % SEQUENCES)
             return
         self._close()
         if self._budget > 0:
             self._budget -= 1
+            self._noted_to = source + count
             self._source_end, self._target_end = source + count, target + count
             self._length, self._sequence = count, sequence
             self.has_news = True
@@ -64,7 +75,7 @@ class RunNotes:
             # A message handler may make several records of one: the first one counts.
             first = start + 1 if start and steps[start - 1] == 0 else start
             if first < stop:
-                self.note(int(sources[first]), target + first, stop - first, sequence + first)
+                self.note(int(sources[first]), target + first, stop - first, (sequence + first) % SEQUENCES)
 
     def restart(self, target: int) -> None:
         """Forget the records from a target offset on: they are noted again when they are found there."""
@@ -74,6 +85,7 @@ class RunNotes:
             for run in self._closed
             if run.target < target
         ]
+        self._noted_to = self._closed[-1].source + self._closed[-1].length if self._closed else -1
 
     def collect(self) -> tuple[NotedRun, ...]:
         """Return the runs that are new or longer since the last call."""

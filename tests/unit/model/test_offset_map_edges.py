@@ -1,0 +1,75 @@
+"""Cases of the offset map in which a reader would go on too late, and miss records."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mirrormaker.model.offset_map import PartitionMap
+from mirrormaker.model.offset_map_format import BlockKey, pack_block, unpack_block
+from mirrormaker.model.offset_runs import NotedRun, RunList
+from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.wire.records.batch import SEQUENCES
+from mirrormaker.worker.run_notes import RunNotes
+
+HERE = ("", 0)
+
+
+def position(offset: int, *cuts: Cut, producer_id: int = 1, target_topic_id: str = "") -> Position:
+    return Position("orders", 0, offset, 0, "", Identity(producer_id, 0), "", target_topic_id, 1, cuts)
+
+
+def mirrored(target_topic_id: str = "") -> PartitionMap:
+    """The map of source offsets 0 to 99, which are target offsets 0 to 99."""
+    found = PartitionMap()
+    found.begin(position(0, Cut(0, 0, 0), target_topic_id=target_topic_id))
+    found.note(position(100, Cut(0, 100, 100), target_topic_id=target_topic_id), [(HERE, [NotedRun(0, 0, 100, 0)])])
+    return found
+
+
+def test_places_in_a_target_log_that_was_replaced_are_forgotten() -> None:
+    old, new = "aa" * 16, "bb" * 16
+    found = mirrored(old)
+    found.begin(position(100, Cut(0, 0, 30), producer_id=2, target_topic_id=new))
+    assert found.first == 100, "nothing before is known: a reader starts at the beginning of the log"
+    (block,) = found.blocks
+    assert unpack_block(BlockKey("c", "orders", 0, block.start), pack_block(block, 0)) == block
+
+
+def test_places_that_a_target_log_has_lost_are_forgotten() -> None:
+    found = mirrored()
+    found.begin(position(100, Cut(0, 0, 90), producer_id=2))
+    assert found.translate(HERE, 50).offset == 50
+    assert (found.translate(HERE, 95).offset, found.translate(HERE, 95).latest) == (90, 90)
+    assert found.is_due
+    found.note(position(110, Cut(0, 10, 100), producer_id=2), [(HERE, [NotedRun(100, 90, 10, 0)])])
+    assert found.translate(HERE, 95).offset == 90
+    assert found.translate(HERE, 105).offset == 95
+
+
+def test_a_hole_before_a_new_target_partition_is_not_passed_over() -> None:
+    other = ("", 1)
+    found = mirrored()
+    found.begin(position(300, Cut(0, 0, 250), Cut(1, 0, 150), producer_id=2))
+    # Source offsets 100 to 299 were mirrored without a map, also to the other partition.
+    told = found.translate(other, 120)
+    assert (told.offset, told.latest) == (0, 150)
+
+
+def test_several_records_made_of_one_count_once() -> None:
+    runs = RunList(0, 0, 0, 0)
+    assert runs.add(NotedRun(5, 10, 1, 0))
+    assert not runs.add(NotedRun(5, 11, 1, 1)), "the same source offset again"
+    runs.add(NotedRun(5, 12, 3, 2))
+    assert [run.source for run in runs.runs] == [5, 6]
+    notes = RunNotes(is_spread=False)
+    notes.note(5, 10, 1, 0)
+    notes.note(5, 11, 1, 1)
+    notes.note(5, 12, 3, 2)
+    assert [(run.source, run.target, run.length) for run in notes.collect()] == [(5, 10, 1), (6, 13, 2)]
+
+
+def test_sequence_numbers_of_runs_begin_again_after_the_last_one() -> None:
+    assert NotedRun(0, 0, 10, SEQUENCES - 3).without_first(5).sequence == 2
+    notes = RunNotes(is_spread=False)
+    notes.note_offsets(np.array([1, 2, 9, 10]), 0, SEQUENCES - 1)
+    assert [run.sequence for run in notes.collect()] == [SEQUENCES - 1, 1]
