@@ -6,7 +6,8 @@ at every few seconds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -94,6 +95,9 @@ def routes(maps: Mapping[TopicPartition, Map]) -> dict[str, Route]:
     }
 
 
+_GROUPS_IN_ONE_TURN = 200
+
+
 class Planner:
     """Remembers the last look at each group and topic."""
 
@@ -111,24 +115,29 @@ class Planner:
         memory: Mapping[tuple[str, str], Mapping[int, Memory]],
         *,
         everything: bool = False,
-    ) -> Iterator[tuple[str, str, Entry]]:
+    ) -> Iterator[tuple[str, str, Entry] | None]:
         """Yield each group and target topic that was looked at again; others are as they were.
 
-        `everything`: look at those too whose bytes have not changed.
+        Now and then it yields None: then the rest of an event loop can have its turn. `everything`: look at those too whose
+        bytes have not changed.
         """
         ways = routes(maps)
+        are_plain = all(way.topics == (topic,) for topic, way in ways.items())
+        known: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for key in self.entries:
+            known[key[0]].append(key)
         seen: set[tuple[str, str]] = set()
-        for group, offsets in survey.source_offsets.items():
-            if isinstance(offsets, Exception) or offsets.error:
-                # The coordinator is moving, or refuses; what was known of the group stays.
-                seen |= {key for key in self.entries if key[0] == group}
-                continue
+        for number, (group, offsets) in enumerate(survey.source_offsets.items(), 1):
+            if number % _GROUPS_IN_ONE_TURN == 0:
+                yield None
             there = survey.target_offsets.get(group)
-            if isinstance(there, Exception) or (there is not None and there.error):
-                seen |= {key for key in self.entries if key[0] == group}
+            if any(isinstance(side, Exception) or (side is not None and side.error) for side in (offsets, there)):
+                # The coordinator is moving, or refuses; what was known of the group stays.
+                seen.update(known[group])
                 continue
+            assert not isinstance(offsets, Exception) and not isinstance(there, Exception)
             presence = survey.presence(group) if self._is_writing else Presence.FREE
-            for topic in _target_topics(offsets, ways):
+            for topic in _target_topics(offsets, ways, are_plain):
                 way = ways[topic]
                 seen.add((group, topic))
                 entry = self.entries.setdefault((group, topic), Entry())
@@ -149,17 +158,11 @@ class Planner:
             del self.entries[key]
 
 
-def _target_topics(offsets: GroupOffsets, ways: Mapping[str, Route]) -> Iterable[str]:
-    for topic, way in ways.items() if len(ways) < len(offsets.topics) else _own(offsets, ways):
-        if any(name in offsets.topics for name in way.topics):
-            yield topic
-
-
-def _own(offsets: GroupOffsets, ways: Mapping[str, Route]) -> Collection[tuple[str, Route]]:
-    """Return the ways of a group with few topics, where no message handler sends records to topics of other names."""
-    if all(way.topics == (topic,) for topic, way in ways.items()):
-        return [(name, ways[name]) for name in offsets.topics if name in ways]
-    return ways.items()
+def _target_topics(offsets: GroupOffsets, ways: Mapping[str, Route], are_plain: bool) -> Iterable[str]:
+    """Return the target topics of a group; `are_plain`: no message handler sends records to topics of other names."""
+    if are_plain:
+        return [name for name in offsets.topics if name in ways]
+    return [topic for topic, way in ways.items() if any(name in offsets.topics for name in way.topics)]
 
 
 def _decide(

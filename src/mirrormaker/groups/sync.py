@@ -156,7 +156,11 @@ class GroupSync:
         changed: list[tuple[str, str, Entry]] = []
         now = time.time()
         plan = self.planner.plan(survey, maps, logs, self._source_starts, checkpoints.memory, everything=everything)
-        for number, (group, topic, entry) in enumerate(plan):
+        for step in plan:
+            if step is None:
+                await asyncio.sleep(0)
+                continue
+            group, topic, entry = step
             for partition, (_, on_target) in entry.offsets.items():
                 if on_target is not None:
                     checkpoints.confirm(group, topic, partition, on_target)
@@ -164,8 +168,6 @@ class GroupSync:
                 changed.append((group, topic, entry))
             elif entry.state.is_ready:
                 entry.synced_at = now
-            if number % 200 == 199:
-                await asyncio.sleep(0)
         await self._writer.write(survey, checkpoints, changed)
         self._tell()
         self.figures = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from mirrormaker.errors import BrokerError, FlowClosed
 from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE
@@ -42,16 +43,20 @@ class FenceWatch:
     async def look(self) -> Fence | None:
         """Read what was added since the last time; return the fence if there is one now."""
         while True:
+            before = self._at
             try:
-                records, end = await keyed_topic.read_next(self._target, TOPIC, self._at)
+                records, self._at = await keyed_topic.read_next(self._target, TOPIC, self._at)
+                self._take(records)
             except BrokerError as error:
                 if error.code != OFFSET_OUT_OF_RANGE:
                     raise
                 # The topic was deleted and created again, or its beginning was compacted away before it was read.
-                records, end = await keyed_topic.read(self._target, TOPIC, 0)
-            for record in records:
-                if unpack_key(record.key) == FenceKey(self._source_id):
-                    self._fence = None if record.value is None else unpack_fence(record.value)
-            if end == self._at:
+                async for records, self._at in keyed_topic.scan(self._target, TOPIC, 0):  # noqa: B020
+                    self._take(records)
+            if self._at == before:
                 return self._fence
-            self._at = end
+
+    def _take(self, records: Iterable[keyed_topic.KeyedRecord]) -> None:
+        for record in records:
+            if unpack_key(record.key) == FenceKey(self._source_id):
+                self._fence = None if record.value is None else unpack_fence(record.value)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable
+from functools import partial
 from itertools import islice
 
 from mirrormaker.control.control_messages import PartitionReport
@@ -21,14 +23,18 @@ from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap, Writing
 from mirrormaker.model.offset_map_format import BlockKey, IdentityKey, pack_block, pack_identity, pack_key
-from mirrormaker.model.position import Identity, Position
+from mirrormaker.model.position import Position
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.threads import run_in_thread
 
 _WRITE_WITHIN = 5.0  # seconds for one write
+_CHUNK_BYTES = 256 << 10  # of one write; the rest of the event loop has its turn after each
+_READ_WITHIN = 5.0  # seconds to read what other processes have stored, before partitions are taken over
+_UNPACKED_AT_ONCE = 64 << 10  # bytes of a partition's blocks; more are unpacked in a thread
 # Positions are not committed for so long while the map cannot be written; then the mirror goes on without it.
 _PATIENCE = 30.0
 _TRY_EVERY = 30.0  # seconds between attempts to write the map after that
@@ -51,6 +57,8 @@ class MapKeeper:
         self._closed: FlowClosed | None = None
         self._writer = keyed_topic.KeyedWriter(target, TOPIC)
         self._maps: dict[TopicPartition, PartitionMap] = {}
+        # Partitions that began while the topic could not be read: their maps lack what is stored.
+        self._unread: set[TopicPartition] = set()
         # Maps whose stored block ends before the position, the longest waiting ones first.
         self._stale: dict[TopicPartition, None] = {}
         self._failing_since: float | None = None
@@ -64,25 +72,33 @@ class MapKeeper:
         return self._source.id or self._fallback_id
 
     async def open(self) -> None:
-        """Create the topic if need be, and read it. Raise FlowClosed if a failover has closed this flow."""
+        """Create the topic if need be, and read it, within 30 s. Raise FlowClosed if a failover has closed this flow."""
         try:
-            policy = await keyed_topic.ensure(self._target, TOPIC)
-            if policy and "compact" not in policy:
-                raise ClusterError(
-                    f"{TOPIC} has cleanup.policy={policy} on {self._target.endpoint}, so its rows are deleted:"
-                    f" kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
-                )
-            topic = MapTopic(self._target, self.source_id)
-            await topic.refresh()
+            topic = await asyncio.wait_for(self._read_topic(), _PATIENCE)
         except (MirrorError, OSError, asyncio.TimeoutError) as error:
             self._give_up(error)
             return
         self._topic = topic
         self._is_written()
+        for key in self._unread & self._maps.keys():
+            self._maps[key].put_before(topic.read(key))
+            await asyncio.sleep(0)
+        self._unread.clear()
         if topic.fence is not None:
             self._closed = closed(topic.fence, self._target.endpoint)
             raise self._closed
         self._fence_watch, self._looked_at = FenceWatch(self._target, self.source_id, topic.end), time.monotonic()
+
+    async def _read_topic(self) -> MapTopic:
+        policy = await keyed_topic.ensure(self._target, TOPIC)
+        if policy and "compact" not in policy:
+            raise ClusterError(
+                f"{TOPIC} has cleanup.policy={policy} on {self._target.endpoint}, so its rows are deleted:"
+                f" kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
+            )
+        topic = MapTopic(self._target, self.source_id)
+        await topic.refresh()
+        return topic
 
     # -- what is mirrored
 
@@ -94,10 +110,10 @@ class MapKeeper:
         if self._topic is not None and any(position.key not in self._maps for position in numbered):
             with contextlib.suppress(*OUTAGE, MirrorError):
                 # Another process may have written these blocks since. Without that the map has a hole, and says so.
-                await self._topic.refresh()
+                await asyncio.wait_for(self._topic.refresh(), _READ_WITHIN)
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
-                self._maps[position.key] = PartitionMap() if self._topic is None else self._topic.read(position.key)
+                self._maps[position.key] = await self._stored(position.key)
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -105,6 +121,15 @@ class MapKeeper:
                 self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)
+
+    async def _stored(self, key: TopicPartition) -> PartitionMap:
+        """Return the map of a partition as it is stored; years of transactions take seconds to unpack."""
+        if self._topic is None:
+            self._unread.add(key)
+            return PartitionMap()
+        if self._topic.size_of(key) < _UNPACKED_AT_ONCE:
+            return self._topic.read(key)
+        return await run_in_thread(partial(self._topic.read, key))
 
     def note(self, position: Position, report: PartitionReport) -> None:
         """Take in a stream's report; `position` is the owned partition's, which the report may have moved."""
@@ -119,11 +144,15 @@ class MapKeeper:
         """Forget a partition that another process mirrors now."""
         self._maps.pop(key, None)
         self._stale.pop(key, None)
+        self._unread.discard(key)
 
     def partition(self, key: TopicPartition) -> PartitionMap | None:
-        """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read."""
+        """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read.
+
+        None if it is not known: without the part that is stored, a group would seem to be behind all that was mirrored.
+        """
         if key in self._maps:
-            return self._maps[key]
+            return None if key in self._unread else self._maps[key]
         if self._topic is None:
             return None
         stored = self._topic.read(key)
@@ -152,44 +181,58 @@ class MapKeeper:
             await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
         moved = [key for key in islice(self._stale, _REFRESHED) if key not in due]
-        if self.reason and time.monotonic() < self._try_after:
+        if self._topic is None or (self.reason and time.monotonic() < self._try_after):
             return set()
-        if self.reason and self._topic is None:
-            await self.open()
-        if self._topic is None or not (due or moved):
-            return set()
-        writings = {key: self._maps[key].take() for key in [*due, *moved] if key in self._maps}
+        waiting = deque([*due, *moved])
+        while waiting:
+            error = await self._write_chunk(self._topic, waiting)
+            if error is not None:
+                return self._failed(error, [key for key in due if key in self._maps and self._maps[key].is_due])
+            self._is_written()
+        return set()
+
+    async def _write_chunk(self, topic: MapTopic, waiting: deque[TopicPartition]) -> Exception | None:
+        """Store the blocks of the next partitions that wait, some hundred kilobytes; return the error if that fails."""
+        writings: dict[TopicPartition, Writing] = {}
+        rows: list[keyed_topic.Row] = []
+        size = 0
         try:
-            offsets = await asyncio.wait_for(self._writer.write(self._rows(writings)), _WRITE_WITHIN)
-        except (MirrorError, OSError, asyncio.TimeoutError) as error:
+            while waiting and size < _CHUNK_BYTES:
+                key = waiting.popleft()
+                if key in self._maps:
+                    writings[key] = self._maps[key].take()
+                    new = self._rows(topic, key, writings[key])
+                    size += sum(len(packed) + len(value or b"") for packed, value in new)
+                    rows += new
+            offsets = await asyncio.wait_for(self._writer.write(rows), _WRITE_WITHIN) if rows else []
+        except Exception as error:  # also a block that cannot be packed: the map is less than the records
             self._note_failed(writings)
-            return self._failed(error, due)
+            return error
         except BaseException:  # cancelled: nothing is known of what was written
             self._note_failed(writings)
             raise
+        topic.wrote(rows, offsets)
         if self._fence_watch is not None:
             for batch in offsets:
                 self._fence_watch.wrote(batch)
-        self._topic.identities |= _identities(writings).keys()
         for key, writing in writings.items():
+            topic.identities |= {block.identity for block in writing.blocks}
             if key in self._maps:
                 self._maps[key].stored(writing)
             self._stale.pop(key, None)
-        self._is_written()
-        return set()
+        return None
 
-    def _rows(self, writings: dict[TopicPartition, Writing]) -> list[keyed_topic.Row]:
+    def _rows(self, topic: MapTopic, key: TopicPartition, writing: Writing) -> list[keyed_topic.Row]:
         now = int(time.time() * 1000)
-        known = self._topic.identities if self._topic is not None else set()
+        identities = dict.fromkeys(block.identity for block in writing.blocks)
         rows: list[keyed_topic.Row] = [
             (pack_key(IdentityKey(self.source_id, identity)), pack_identity(key, now))
-            for identity, key in _identities(writings).items()
-            if identity not in known
+            for identity in identities
+            if identity not in topic.identities
         ]
-        for key, writing in writings.items():
-            for block in writing.blocks:
-                rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
-            rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
+        for block in writing.blocks:
+            rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
+        rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
         return rows
 
     def _note_failed(self, writings: dict[TopicPartition, Writing]) -> None:
@@ -235,6 +278,8 @@ class MapKeeper:
         cleaned_at = time.monotonic()
         while self._closed is None:
             await asyncio.sleep(_FENCE_EVERY)
+            if self._topic is None and time.monotonic() >= self._try_after:
+                await self.open()
             await self._look_for_fence()
             if time.monotonic() - cleaned_at > _CLEAN_EVERY:
                 cleaned_at = time.monotonic()
@@ -263,7 +308,3 @@ class MapKeeper:
             found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
             if found.is_due:
                 self._stale[key] = None
-
-
-def _identities(writings: Mapping[TopicPartition, Writing]) -> dict[Identity, TopicPartition]:
-    return {block.identity: key for key, writing in writings.items() for block in writing.blocks}

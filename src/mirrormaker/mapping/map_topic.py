@@ -5,7 +5,9 @@ One compacted topic with one partition on the target cluster serves all flows to
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
@@ -29,6 +31,7 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 
 # No MirrorMaker mirrors a topic whose name begins like this one.
 TOPIC = "__mirrormaker_offsets"
+_MOST_BYTES = 512 << 20  # of the blocks of one source cluster
 
 
 class MapTopic:
@@ -41,14 +44,33 @@ class MapTopic:
         # Every identity that mirrors of this source have used since they store them: blocks may be replaced, these stay.
         self.identities: set[Identity] = set()
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._size = 0  # bytes of all blocks
         # The offset up to which the topic was read.
         self.end = 0
+        self._reading = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Read the rows that were added since the last time."""
-        records, self.end = await keyed_topic.read(self.target, TOPIC, self.end)
-        for record in records:
-            self._take(record.key, record.value)
+        """Read the rows that were added since the last time. Raise ClusterError if their blocks take more than 512 MB."""
+        async with self._reading:
+            async for records, end in keyed_topic.scan(self.target, TOPIC, self.end):
+                for record in records:
+                    self._take(record.key, record.value)
+                self.end = end
+                if self._size > _MOST_BYTES:
+                    raise ClusterError(
+                        f"{TOPIC} on {self.target.endpoint} has more than {_MOST_BYTES >> 20} MB of blocks"
+                    )
+
+    def wrote(self, rows: Iterable[keyed_topic.Row], offsets: Sequence[range]) -> None:
+        """Take in rows that this process has written itself, if they follow what was read: they need not be read again."""
+        end = self.end
+        for batch in offsets:
+            if not batch or batch.start != end:
+                return
+            end = batch.stop
+        for key, value in rows:
+            self._take(key, value)
+        self.end = end
 
     def _take(self, packed: bytes, value: bytes | None) -> None:
         key = unpack_key(packed)
@@ -58,10 +80,15 @@ class MapTopic:
             self.fence = None if value is None else unpack_fence(value)
         elif isinstance(key, IdentityKey):
             self.identities.add(key.identity)
-        elif value is None:
-            self._blocks[key.source].pop(key.start, None)
         else:
-            self._blocks[key.source][key.start] = value
+            blocks = self._blocks[key.source]
+            self._size += len(value or b"") - len(blocks.pop(key.start, b""))
+            if value is not None:
+                blocks[key.start] = value
+
+    def size_of(self, key: TopicPartition) -> int:
+        """Return the bytes of a partition's blocks."""
+        return sum(map(len, self._blocks.get(key, {}).values()))
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -107,11 +134,11 @@ async def sources_of(target: Cluster) -> dict[str, set[str]]:
     await _find(target)
     found: dict[str, set[str]] = defaultdict(set)
     if TOPIC in target.topics:
-        records, _ = await keyed_topic.read(target, TOPIC, 0)
-        for record in records:
-            key = unpack_key(record.key)
-            if isinstance(key, BlockKey) and record.value is not None:
-                found[key.cluster].add(key.topic)
+        async for records, _ in keyed_topic.scan(target, TOPIC, 0):
+            for record in records:
+                key = unpack_key(record.key)
+                if isinstance(key, BlockKey) and record.value is not None:
+                    found[key.cluster].add(key.topic)
     return found
 
 

@@ -117,6 +117,12 @@ class PartitionMap:
         if block.size >= BLOCK_RUNS and block.is_even and block.end > block.start:
             self._start_block(position)
 
+    def put_before(self, stored: PartitionMap) -> None:
+        """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts."""
+        earlier = [block for block in stored.blocks if block.start < self.first]
+        self._gone |= {block.start for block in stored.blocks if block.start > self.first}
+        self.blocks = [*earlier, *self.blocks]
+
     @property
     def is_due(self) -> bool:
         """Return True if something must be stored before the ledger may say that these records are mirrored."""

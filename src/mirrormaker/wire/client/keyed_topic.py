@@ -38,6 +38,9 @@ Row = tuple[bytes, bytes | None]  # a key and its value; None deletes the key
 OFFSETS_TOPIC = "__consumer_offsets"  # the most valuable topic of every cluster: ours is kept as safe
 _POLICY, _IN_SYNC = "cleanup.policy", "min.insync.replicas"
 _REPLICAS = 3  # where there is no offsets topic yet
+_SEGMENT_BYTES = (
+    64 << 20
+)  # brokers never compact the last segment, and every reader reads it: Kafka's 1 GB are too many
 _BATCH_BYTES = 256 << 10  # a quarter of the default max.message.bytes
 _FETCH_BYTES = 4 << 20  # of one answer
 _MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
@@ -259,7 +262,7 @@ async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
     offsets = cluster.topics.get(OFFSETS_TOPIC)
     copies = max((p.replicas for p in offsets.partitions.values()), default=0) if offsets else 0
     in_sync = await _settings(cluster, OFFSETS_TOPIC, _IN_SYNC) if offsets else {}
-    config = {_POLICY: "compact", **in_sync}
+    config = {_POLICY: "compact", "segment.bytes": str(_SEGMENT_BYTES), **in_sync}
     request = CreateTopicsRequest(
         topics=[
             kind(
