@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -56,6 +57,7 @@ _MAP_SCHEMA = pa.schema(
     ]
 )
 _SPAN_OFFSETS = 200_000  # of one Spark task
+_LAST_OFFSET = 2**63 - 1
 _BATCH_ROWS = 10_000  # of an Arrow batch: Spark's own default
 
 
@@ -106,13 +108,28 @@ def translate(
     """Translate offsets, or those that a group has committed; `mirrormaker.translate` describes the arguments."""
     if (offsets is None) is (group is None):
         raise SettingError("translate: give either offsets or group")
-    pairs = list(offsets.items() if isinstance(offsets, Mapping) else offsets or ())
-    bad = next((pair for pair in pairs if min(pair) < 0), None)
-    if bad is not None:
-        raise SettingError(f"translate: partition {bad[0]}, offset {bad[1]}: these must not be negative")
+    asked = group or "" if offsets is None else _pairs(offsets)
     here, there = source_settings(load(source, "source")), target_settings(load(target, "target"))
-    asked = pairs if group is None else group
     return _in_a_thread(translate_offsets(here, there, topic, asked, back=back, source_id=source_id))
+
+
+def _pairs(offsets: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return partitions and offsets; raise SettingError for anything else."""
+    form = "must be partitions and offsets, for example {0: 1234}"
+    if not isinstance(offsets, Iterable):
+        raise SettingError(f"translate: offsets={offsets!r}: these {form}")
+    pairs = []
+    for pair in offsets.items() if isinstance(offsets, Mapping) else offsets:
+        try:
+            partition, offset = map(index, pair)
+        except (TypeError, ValueError):
+            raise SettingError(f"translate: {pair!r} in offsets: these {form}") from None
+        if partition < 0 or not 0 <= offset <= _LAST_OFFSET:
+            raise SettingError(
+                f"translate: partition {partition}, offset {offset}: these must not be negative, nor above {_LAST_OFFSET}"
+            )
+        pairs.append((partition, offset))
+    return pairs
 
 
 def read_offset_map(

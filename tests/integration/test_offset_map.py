@@ -128,7 +128,9 @@ def test_every_offset_is_translated_as_the_logs_say(
         assert partition_map.end >= rows[-1].offset + 1
         wrong, inexact = wrong_translations(partition_map, rows, here, rows[-1].offset)
         assert not wrong, (len(wrong), wrong[:5], list(partition_map.runs())[:10])
-        if kind != "fewer":
+        # A stream that is killed before it has reported leaves it to the log to tell what it sent. If the source is compacted
+        # further meanwhile, the places of these records are not known one by one: the map says so, and names no later one.
+        if kind not in ("fewer", "compacted"):
             assert not inexact
 
 

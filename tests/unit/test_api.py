@@ -120,6 +120,11 @@ def test_a_mistake_is_a_setting_error_that_names_it(
         ({}, "either offsets or group"),
         ({"offsets": {0: 1}, "group": "billing"}, "either offsets or group"),
         ({"offsets": [(0, 5), (1, -1)]}, "partition 1, offset -1: these must not be negative"),
+        ({"offsets": {0: 2**63}}, "offset 9223372036854775808: these must not be negative, nor above"),
+        ({"offsets": {"a": 1}}, r"\('a', 1\) in offsets: these must be partitions and offsets, for example {0: 1234}"),
+        ({"offsets": [(0, 1, 2)]}, "these must be partitions and offsets"),
+        ({"offsets": "0:1"}, "these must be partitions and offsets"),
+        ({"offsets": 5}, "offsets=5: these must be partitions and offsets"),
     ],
 )
 def test_translate_wants_offsets_or_a_group(arguments: dict[str, Any], words: str) -> None:

@@ -43,6 +43,9 @@ def run(args: argparse.Namespace) -> int:
     """Return 0 if both sides have the same records at the end, else 1."""
     if args.on not in _PLACES:
         raise SettingError(f"--on {args.on}: this must be one of {', '.join(_PLACES)}", option=True)
+    for option, value in (("--seconds", args.seconds), ("--streams", args.streams)):
+        if value < 1:
+            raise SettingError(f"{option} {value}: this must be at least 1", option=True)
     from mirrormaker.embedded import Cluster
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -18,7 +18,8 @@ from mirrormaker.errors import ClusterError, SettingError, describe
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings import options, properties
 from mirrormaker.settings.clients import SourceSettings, TargetSettings, source_settings, target_settings
-from mirrormaker.settings.command_line import Option
+from mirrormaker.settings.command_line import Option, is_given
+from mirrormaker.settings.group_settings import check_exclusion
 from mirrormaker.settings.login import login_files
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _OPTIONS = (
         group=_FAILOVER,
     ),
     Option(
-        ("--deadline.ms",), "Longest wait in milliseconds until everything is mirrored. Not with --source.is.gone.",
+        ("--deadline.ms",), "Longest wait in milliseconds until everything is mirrored. Not with --source.is.gone or --undo.",
         "MS", 60_000, type=int, group=_FAILOVER,
     ),
     Option(
@@ -100,13 +101,13 @@ def _check(args: argparse.Namespace) -> None:
     options.check_clusters_and_topics(args)
     if args.deadline_ms < 0:
         raise SettingError(f"--deadline.ms {args.deadline_ms}: this must be at least 0", option=True)
-    others = [name for name, given in (("--dry.run", args.dry_run), ("--repeat", args.repeat)) if given]
-    if args.undo and others:
-        raise SettingError(f"--undo and {others[0]} contradict each other: give one of them", option=True)
-    if args.source_is_gone and args.accept_missing:
-        raise SettingError(
-            "--accept.missing needs the source: with --source.is.gone nothing is waited for", option=True
-        )
+    waits = {"--accept.missing": args.accept_missing, "--deadline.ms": is_given(args, "deadline_ms")}
+    others = {"--dry.run": args.dry_run, "--repeat": args.repeat, **waits, "--json": args.json}
+    for name in (name for name, given in others.items() if given):
+        if args.undo:
+            raise SettingError(f"--undo and {name} contradict each other: give one of them", option=True)
+        if args.source_is_gone and name in waits:
+            raise SettingError(f"{name} needs the source: with --source.is.gone nothing is waited for", option=True)
 
 
 def _filter(args: argparse.Namespace, source: SourceSettings) -> Filter:
@@ -123,7 +124,7 @@ async def _failed_over(
 ) -> FailoverReport:
     from mirrormaker.groups.failover import Failover, FailoverSettings
     from mirrormaker.mapping.flow_choice import find_map, id_of
-    from mirrormaker.wire.client.cluster import Cluster
+    from mirrormaker.wire.client.cluster import Cluster, reach
     from mirrormaker.zookeeper.lookup import endpoint_of
 
     is_chosen = topics.by_name()  # a mistake in it is told before anybody is asked
@@ -149,6 +150,7 @@ async def _failed_over(
                     f"--source.id {source_id}: the source in {source.path} has the id {found}", option=True
                 )
             source_id = found
+        await reach("target", there)
         topic = await find_map(there, source_id, is_chosen)
         return await Failover(here, there, topic, settings, _show).run()
     finally:
@@ -160,7 +162,7 @@ async def _failed_over(
 async def _undone(args: argparse.Namespace, source: SourceSettings, target: TargetSettings) -> str:
     from mirrormaker.mapping.fence_watch import describe_fence
     from mirrormaker.mapping.flow_choice import find_map, id_of, undo
-    from mirrormaker.wire.client.cluster import Cluster
+    from mirrormaker.wire.client.cluster import Cluster, reach
     from mirrormaker.zookeeper.lookup import endpoint_of
 
     here, there = Cluster(source.endpoint), Cluster(await endpoint_of(target))
@@ -169,6 +171,7 @@ async def _undone(args: argparse.Namespace, source: SourceSettings, target: Targ
         if not source_id and not args.source_is_gone:
             here.endpoint = await endpoint_of(source)
             source_id = await id_of(here, source.group_id)
+        await reach("target", there)
         topic = await find_map(there, source_id)
         return f"{describe_fence(await undo(topic))}; it is open again, and a mirror of it can be started"
     finally:
@@ -180,6 +183,7 @@ def _sync_settings(args: argparse.Namespace, source: SourceSettings) -> SyncSett
     from mirrormaker.groups.choice import GroupChoice
     from mirrormaker.groups.sync import SyncSettings
 
+    check_exclusion(args.groups, args.groups_exclude, [source.groups])
     choice = GroupChoice.from_settings(args.groups, args.groups_exclude, source.groups)
     if choice is None:
         return None

@@ -7,11 +7,10 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from mirrormaker.cli.command import Command, Example, shared_with_run
 from mirrormaker.console.aligned import aligned
-from mirrormaker.errors import SettingError, describe
+from mirrormaker.errors import SettingError
 from mirrormaker.mapping.translation import translate_offsets
 from mirrormaker.model.offset_translation import Translation
 from mirrormaker.settings import properties
@@ -52,6 +51,8 @@ _OPTIONS = (
     ),
     Option(("--json",), "Print the result as JSON.", group=_TRANSLATING),
 )  # fmt: skip
+_LAST = 2**31 - 1, 2**63 - 1  # a partition, an offset
+_FILE_FORM = "a line must be like 0,1234"
 _HEAD = ("TOPIC", "PARTITION", "OFFSET", "TO TOPIC", "TO PARTITION", "TO OFFSET", "READ AGAIN AT MOST")
 
 
@@ -92,58 +93,58 @@ def _pairs(text: str) -> list[tuple[int, int]]:
     parts = list(filter(None, (part.strip() for part in text.split(","))))
     if not parts:
         raise SettingError("--offsets: name at least one PARTITION:OFFSET, for example 0:1234", option=True)
-    pairs = [_pair(*part.partition(":")[::2]) for part in parts]
-    for part, pair in zip(parts, pairs, strict=True):
-        if pair is None:
-            raise SettingError(f"--offsets {part}: this must be PARTITION:OFFSET, for example 0:1234", option=True)
-    return [pair for pair in pairs if pair is not None]
+    form = "PARTITION:OFFSET, for example 0:1234"
+    return [_pair(part.split(":"), f"--offsets {part}", form, option=True) for part in parts]
 
 
 def _file_pairs(path: str) -> list[tuple[int, int]]:
     """Read a file: CSV with a partition and an offset in each line, or JSON."""
+    place = f"--offsets.file {path}"
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"--offsets.file {path}: the file cannot be read: {describe(error)}") from error
-    pairs = _json_pairs(path, text) if text.lstrip()[:1] in ("[", "{") else _csv_pairs(path, text)
+        text = properties.file_content(path).decode()
+    except OSError as error:
+        raise SettingError(f"{place}: {(error.strerror or str(error)).lower()}", option=True) from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{place}: this is not a text file; {_FILE_FORM}") from error
+    pairs = _json_pairs(place, text) if text.lstrip()[:1] in ("[", "{") else _csv_pairs(place, text)
     if not pairs:
-        raise SettingError(f"--offsets.file {path}: the file has no offsets; a line must be like 0,1234")
+        raise SettingError(f"{place}: the file has no offsets; {_FILE_FORM}")
     return pairs
 
 
-def _csv_pairs(path: str, text: str) -> list[tuple[int, int]]:
+def _csv_pairs(place: str, text: str) -> list[tuple[int, int]]:
     pairs = []
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.split(",")]
         if cells == [""] or (number == 1 and cells == ["partition", "offset"]):
             continue
-        pair = _pair(*cells) if len(cells) == 2 else None
-        if pair is None:
-            raise SettingError(f"{path}:{number}: {line.strip()}: this must be partition,offset, for example 0,1234")
-        pairs.append(pair)
+        pairs.append(_pair(cells, f"{place}, line {number}: {line.strip()}", "partition,offset, for example 0,1234"))
     return pairs
 
 
-def _json_pairs(path: str, text: str) -> list[tuple[int, int]]:
-    form = '{"0": 1234} or [{"partition": 0, "offset": 1234}]'
+def _json_pairs(place: str, text: str) -> list[tuple[int, int]]:
+    form = 'like {"0": 1234} or [{"partition": 0, "offset": 1234}]'
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise SettingError(f"--offsets.file {path}: this is no JSON: {error}") from error
+        raise SettingError(f"{place}: this is no JSON: {error}") from error
     rows = list(document.items()) if isinstance(document, dict) else document
     pairs = []
     for row in rows:
         cells = (row.get("partition"), row.get("offset")) if isinstance(row, dict) else row
-        pair = _pair(*map(str, cells)) if isinstance(cells, tuple | list) and len(cells) == 2 else None
-        if pair is None:
-            raise SettingError(f"--offsets.file {path}: {json.dumps(row)}: this must be like {form}")
-        pairs.append(pair)
+        texts = [str(cell) for cell in cells] if isinstance(cells, tuple | list) else []
+        pairs.append(_pair(texts, f"{place}: {json.dumps(row)}", form))
     return pairs
 
 
-def _pair(partition: str, offset: str) -> tuple[int, int] | None:
-    is_number = all(text.isascii() and text.isdigit() for text in (partition, offset))
-    return (int(partition), int(offset)) if is_number else None
+def _pair(cells: Sequence[str], place: str, form: str, *, option: bool = False) -> tuple[int, int]:
+    """Return a partition and an offset; raise SettingError if they are not two numbers that Kafka can have."""
+    if len(cells) != 2 or not all(cell.isascii() and cell.isdigit() for cell in cells):
+        raise SettingError(f"{place}: this must be {form}", option=option)
+    for cell, name, last in zip(cells, ("a partition", "an offset"), _LAST, strict=True):
+        if len(cell) > len(str(last)) or int(cell) > last:
+            raise SettingError(f"{place}: {name} is at most {last}", option=option)
+    return int(cells[0]), int(cells[1])
 
 
 def _table(found: Sequence[Translation]) -> str:

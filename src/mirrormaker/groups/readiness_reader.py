@@ -30,7 +30,7 @@ from mirrormaker.mapping.map_topic import MapTopic, open_map, sources_of
 from mirrormaker.model.group_sync import Cost, Decision, Log, Part, State, advice, aim, cost, decide, worst
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.wire.client.acls import denied
-from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster import Cluster, reach
 from mirrormaker.wire.client.group_offsets import list_groups
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -65,7 +65,7 @@ class ReadinessReader:
         trouble = "it is not asked"
         if self._source is not None:
             trouble = await _unreachable(self._source)
-        await self._target.refresh()
+        await reach("target", self._target)
         await self._open(has_source=not trouble)
         if trouble:
             rows = await self._without_source()

@@ -13,7 +13,7 @@ from mirrormaker.mapping.map_topic import TOPIC, MapTopic, open_map, sources_of
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_translation import Translation
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
-from mirrormaker.wire.client.cluster import Cluster
+from mirrormaker.wire.client.cluster import Cluster, reach
 from mirrormaker.wire.client.group_offsets import fetch_offsets, find_coordinators
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import endpoint_of
@@ -68,6 +68,7 @@ async def stored_maps(
 async def _opened(source: SourceSettings, target: TargetSettings) -> AsyncIterator[tuple[Cluster, Cluster]]:
     ours, theirs = Cluster(source.endpoint), Cluster(await endpoint_of(target))
     try:
+        await reach("target", theirs)
         yield ours, theirs
     except OSError as error:
         raise ClusterError(f"a cluster cannot be reached: {describe(error)}") from error

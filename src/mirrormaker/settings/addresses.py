@@ -9,7 +9,8 @@ from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
 
 _PROTOCOL = re.compile(r"[A-Za-z_]+://")
 _BROKER_ID = re.compile(r"\d+:(?=.*:)")  # Kafka 0.7 wrote 0:host:9092
-_ZOOKEEPER_PORT = 2181
+_WITH_PORT = re.compile(r"(?:\w+://)?(?:\[.*\]|[^\s:/\[\]]+):([0-9]+)")
+_ZOOKEEPER_PORT, _LAST_PORT = 2181, 65535
 
 
 def addresses(text: str, where: str, key: str) -> tuple[tuple[str, int], ...]:
@@ -59,4 +60,7 @@ def _no_address(part: str, text: str, where: str, key: str) -> SettingError:
         return SettingError(
             f"{where}: {key}={text}: '{part}' has a dash where the colon belongs; write {dash[1]}:{dash[2]}"
         )
+    port = _WITH_PORT.fullmatch(part)
+    if port and (len(port[1]) > 5 or not 0 < int(port[1]) <= _LAST_PORT):
+        return SettingError(f"{where}: {key}={text}: '{part}': a port must be from 1 to {_LAST_PORT}")
     return SettingError(f"{where}: {key}={text}: '{part}' is not host:port")

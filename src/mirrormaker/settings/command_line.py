@@ -6,6 +6,7 @@ Parsing, `--help` and the reference pages in docs/ use the same rows.
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -76,18 +77,34 @@ class CommandLineParser(argparse.ArgumentParser):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(
-            add_help=False, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **arguments
+            add_help=False,
+            allow_abbrev=False,
+            exit_on_error=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **arguments,
         )
+        self._known = ["--help", "--version"]
         self.add_argument("-h", "--help", action="help", help="Show this text and exit.")
         version = f"mirrormaker {__version__}"
         self.add_argument("--version", action="version", version=version, help="Show the version and exit.")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse, and refuse unknown arguments here: argparse would report those of a command for the main program."""
-        parsed, unknown = super().parse_known_args(args, namespace)
+        try:
+            parsed, unknown = super().parse_known_args(args, namespace)
+        except argparse.ArgumentError as error:
+            self.error(_in_our_words(error))
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(self._unknown(unknown))
         return parsed, unknown
+
+    def _unknown(self, words: list[str]) -> str:
+        """Return the complaint about the first unknown option. Its value is not shown: it can be a secret."""
+        name = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        if not name:
+            return f"{words[0]}: this belongs to no option"
+        similar = difflib.get_close_matches(name, self._known, 1)
+        return f"{name}: there is no such option" + (f"; did you mean {similar[0]}?" if similar else "")
 
     def error(self, message: str) -> NoReturn:
         """Raise argparse's complaint."""
@@ -100,6 +117,32 @@ class CommandLineParser(argparse.ArgumentParser):
             if option.group not in groups:
                 groups[option.group] = self.add_argument_group(option.group)
             groups[option.group].add_argument(*option.names, **_argparse_keywords(option))
+            self._known += () if option.is_positional else option.names
+
+
+def _in_our_words(error: argparse.ArgumentError) -> str:
+    if isinstance(error.__context__, argparse.ArgumentTypeError):
+        # The text begins with the value.
+        return f"{error.argument_name} {error.message}"
+    text = "a value is missing" if error.message == "expected one argument" else error.message
+    return f"{error.argument_name}: {text}"
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: this must be a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: this must be a number") from None
+
+
+_CHECKED_TYPES: dict[Callable[[str], Any], Callable[[str], Any]] = {int: _whole_number, float: _number}
 
 
 def _argparse_keywords(option: Option) -> dict[str, Any]:
@@ -108,7 +151,7 @@ def _argparse_keywords(option: Option) -> dict[str, Any]:
     keywords: dict[str, Any] = {"dest": option.attribute, "help": option.full_help}
     if option.value is None:
         return keywords | {"action": "store_true"}
-    keywords |= {"metavar": option.value, "type": option.type}
+    keywords |= {"metavar": option.value, "type": _CHECKED_TYPES.get(option.type, option.type)}
     if option.repeated:
         return keywords | {"action": "append", "default": []}
     if option.bare_value is not None:

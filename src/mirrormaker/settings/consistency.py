@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from mirrormaker.errors import SettingError
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
+from mirrormaker.settings.group_settings import check_exclusion
 from mirrormaker.settings.options import TOPICS_MISSING, RunOptions
 from mirrormaker.wire.credentials import Security
 from mirrormaker.wire.records.compression import CODECS, NONE
@@ -22,6 +23,7 @@ def combine(
     options: RunOptions, sources: Sequence[SourceSettings], target: TargetSettings
 ) -> tuple[RunOptions, list[SourceSettings], TargetSettings]:
     """Take topics and streams from the files if no option names them, and note settings that an option overrides."""
+    check_exclusion(options.groups, options.groups_exclude, [source.groups for source in sources])
     noted = list(sources)
     if options.include or options.exclude:
         noted = [

@@ -96,7 +96,8 @@ OPTIONS = (
         "REGEX", default_text="groups in the consumer file, else none", group=_MIRRORING,
     ),
     Option(
-        ("--groups.exclude",), "Groups to leave alone, even if --groups matches them.",
+        ("--groups.exclude",),
+        "Groups to leave alone, even if --groups matches them. An empty text leaves out none of them.",
         "REGEX", default_text="console-consumer-.*,connect-.*,__.*", group=_MIRRORING,
     ),
     Option(

@@ -241,10 +241,12 @@ class Outlet:
             notes.note_offsets(entry.offsets, base_offset, sequence)
 
     def note_skipped(self, sources: Ints) -> None:
-        """Note the places of records that the target holds already, as far as its log has told them."""
+        """Note the places of records that the target holds already, as far as its log has told them, once all are skipped."""
         if self.run_notes is not None and self.skipped_places is not None:
-            for run in self.skipped_places.take(sources):
-                self.run_notes.note(*run)
+            self.skipped_places.skip(sources)
+            if not self.skip:
+                for run in self.skipped_places.confirmed():
+                    self.run_notes.note(*run)
 
     def refused(self, error: Exception) -> None:
         """Interrupt the cursor, because the broker answered the oldest batch in flight with an error."""

@@ -5,7 +5,7 @@ Most partitions are one run for ever: their notes are one row that becomes longe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -111,27 +111,44 @@ class RunNotes:
 
 
 class SkippedPlaces:
-    """The places of records after a cut that the target's log holds, in the order of their numbers."""
+    """The places of records after a cut that the target's log holds, in the order of their numbers.
 
-    __slots__ = ("_found", "_sequence")
+    They count only once the last record that is skipped was seen to be the last one in the log. A source that was compacted
+    further has fewer records than the log, and then each of them would be noted at the place of an earlier one.
+    """
+
+    __slots__ = ("_found", "_runs", "_sequence")
 
     def __init__(self, cut: Cut) -> None:
         # The number of the next record that is skipped. The map knows those that are ahead already: they lie before the cut.
         self._sequence = (cut.sequence - cut.ahead) % SEQUENCES
         self._found: list[LoggedBatch] = []
+        self._runs: list[NotedRun] = []
 
     def found(self, logged: Sequence[LoggedBatch]) -> None:
         """Take in our batches in the log after the cut."""
         self._found = list(logged)
 
-    def take(self, sources: Ints) -> Iterator[NotedRun]:
-        """Yield the runs of the next records, which come from these source offsets; not of those whose place is unknown."""
+    def skip(self, sources: Ints) -> None:
+        """Take in the source offsets of the next records."""
+        runs = self._runs
         for source in sources.tolist():
             sequence, self._sequence = self._sequence, (self._sequence + 1) % SEQUENCES
             while self._found and _distance(sequence, self._found[0].last_sequence) < 0:
                 del self._found[0]
-            if self._found and (behind := _distance(self._found[0].base_sequence, sequence)) >= 0:
-                yield NotedRun(source, self._found[0].base_offset + behind, 1, sequence)
+            if not self._found or (behind := _distance(self._found[0].base_sequence, sequence)) < 0:
+                continue  # its place is unknown
+            target = self._found[0].base_offset + behind
+            last = runs[-1] if runs else None
+            if last is not None and (last.source + last.length, last.target + last.length) == (source, target):
+                runs[-1] = last._replace(length=last.length + 1)
+            else:
+                runs.append(NotedRun(source, target, 1, sequence))
+
+    def confirmed(self) -> list[NotedRun]:
+        """Return the runs of all records that were skipped: they are the ones in the log."""
+        runs, self._runs = self._runs, []
+        return runs
 
 
 def _distance(first: int, second: int) -> int:

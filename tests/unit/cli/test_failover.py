@@ -26,11 +26,19 @@ def line(tmp_path: Path) -> list[str]:
         ((), "--whitelist REGEX is missing"),
         (("--whitelist", "a", "--blacklist", "b"), "contradict each other"),
         (("--whitelist", "a(b"), "a(b: this command reads regular expressions as Python does"),
-        (("--whitelist", ".*", "--groups", "a(b"), "groups 'a(b'"),
+        (("--whitelist", ".*", "--groups", "a(b"), "--groups 'a(b': this must be regular expressions"),
+        (
+            ("--whitelist", ".*", "--groups.exclude", "a"),
+            "--groups.exclude needs --groups, or groups in a consumer file",
+        ),
         (("--whitelist", ".*", "--deadline.ms", "-1"), "--deadline.ms -1: this must be at least 0"),
         (("--undo", "--dry.run"), "--undo and --dry.run contradict each other"),
         (("--undo", "--repeat"), "--undo and --repeat contradict each other"),
+        (("--undo", "--accept.missing"), "--undo and --accept.missing contradict each other"),
+        (("--undo", "--json"), "--undo and --json contradict each other"),
+        (("--undo", "--deadline.ms", "60000"), "--undo and --deadline.ms contradict each other"),
         (("--whitelist", ".*", "--source.is.gone", "--accept.missing"), "--accept.missing needs the source"),
+        (("--whitelist", ".*", "--source.is.gone", "--deadline.ms", "60000"), "--deadline.ms needs the source"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -72,5 +80,5 @@ def test_a_source_that_is_away_is_one_line_with_the_way_out(
 def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call([*line, "--whitelist", ".*", "--source.is.gone"]) == 1
     error = capsys.readouterr().err
-    assert "127.0.0.1:1" in error
+    assert "the target cluster cannot be reached: 127.0.0.1:1: " in error and "(bootstrap.servers=127.0.0.1:1)" in error
     assert len(error.splitlines()) == 1

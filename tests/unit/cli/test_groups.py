@@ -28,7 +28,14 @@ def line(tmp_path: Path) -> list[str]:
     ("more", "words"),
     [
         ((), "--groups REGEX is missing"),
-        (("--groups", "a(b"), "groups 'a(b'"),
+        (
+            ("--groups", "a(b"),
+            "--groups 'a(b': this must be regular expressions, separated by commas: missing ), unterminated subpattern (see",
+        ),
+        (("--groups", "(a,b)"), "--groups '(a,b)': this must be regular expressions"),
+        (("--groups", ".*", "--groups.exclude", "[x"), "--groups.exclude '[x': this must be regular expressions"),
+        (("--groups", ""), "--groups '': this names no group; write --groups \".*\" for all of them"),
+        (("--groups.exclude", "a"), "--groups REGEX is missing"),
         (("--groups", ".*", "--watch", "0"), "--watch 0: this must be from 0.1 to 86400 seconds"),
         (("--groups", ".*", "--whitelist", "a(b"), "a(b: this command reads regular expressions as Python does"),
         (("--groups", ".*", "--whitelist", "a", "--blacklist", "b"), "contradict each other"),
@@ -53,7 +60,7 @@ def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call([*line, "--groups", ".*"]) == 1
     error = capsys.readouterr().err
-    assert "127.0.0.1:1" in error
+    assert "the target cluster cannot be reached: 127.0.0.1:1: " in error and "(bootstrap.servers=127.0.0.1:1)" in error
     assert len(error.splitlines()) == 1
 
 

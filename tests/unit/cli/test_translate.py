@@ -77,7 +77,15 @@ def test_a_list_and_a_group_are_taken_as_they_are(
         (("--offsets", "0:1,x:2"), "--offsets x:2: this must be PARTITION:OFFSET"),
         (("--offsets", "0:-1"), "--offsets 0:-1: this must be PARTITION:OFFSET"),
         (("--group", ""), "--group: name a consumer group"),
-        (("--offsets.file", "/no/such/file"), "--offsets.file /no/such/file: the file cannot be read"),
+        (("--offsets", "0:1:2"), "--offsets 0:1:2: this must be PARTITION:OFFSET"),
+        (("--offsets", "0:99999999999999999999999"), "an offset is at most 9223372036854775807"),
+        (("--offsets", "2147483648:1"), "a partition is at most 2147483647"),
+        (("--offsets.file", "/no/such/file"), "--offsets.file /no/such/file: no such file or directory (see"),
+        # The source is away too, which is no mistake.
+        (
+            ("--offsets", "0:1"),
+            "the target cluster cannot be reached: 127.0.0.1:1: connection refused (bootstrap.servers=127.0.0.1:1)",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -94,8 +102,10 @@ def test_a_mistake_is_one_line(
     [
         ("", "has no offsets"),
         ("[]", "has no offsets"),
-        ("0,1\n1;2\n", ":2: 1;2: this must be partition,offset"),
-        ("0,1,2\n", ":1: 0,1,2: this must be partition,offset"),
+        ("0,1\n1;2\n", ", line 2: 1;2: this must be partition,offset"),
+        ("0,1,2\n", ", line 1: 0,1,2: this must be partition,offset"),
+        ("0,9223372036854775808\n", ", line 1: 0,9223372036854775808: an offset is at most 9223372036854775807"),
+        ("\udcff", ": this is not a text file; a line must be like 0,1234"),
         ('{"0": ', "this is no JSON"),
         ('{"0": "a"}', '["0", "a"]: this must be like'),
         ('[{"partition": 0}]', '{"partition": 0}: this must be like'),
@@ -106,7 +116,7 @@ def test_a_bad_file_is_named_with_its_line(
     line: list[str], tmp_path: Path, content: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "offsets"
-    file.write_text(content)
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
     assert call([*line, "--offsets.file", str(file)]) == 1
     error = capsys.readouterr().err
     assert words in error

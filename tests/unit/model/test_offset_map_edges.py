@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import BlockKey, pack_block, unpack_block
 from mirrormaker.model.offset_runs import NotedRun, RunList
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.records.batch import SEQUENCES
-from mirrormaker.worker.run_notes import RunNotes
+from mirrormaker.worker.run_notes import RunNotes, SkippedPlaces
 
 HERE = ("", 0)
 
@@ -73,3 +74,12 @@ def test_sequence_numbers_of_runs_begin_again_after_the_last_one() -> None:
     notes = RunNotes(is_spread=False)
     notes.note_offsets(np.array([1, 2, 9, 10]), 0, SEQUENCES - 1)
     assert [run.sequence for run in notes.collect()] == [SEQUENCES - 1, 1]
+
+
+def test_skipped_records_are_noted_only_if_all_of_them_were_the_ones_in_the_log() -> None:
+    places = SkippedPlaces(Cut(0, 0, 0))
+    places.found([LoggedBatch(100, 109, Identity(1, 0), 0, 9, 10)])
+    places.skip(np.arange(50, 54))
+    places.skip(np.arange(54, 60))
+    assert places.confirmed() == [NotedRun(50, 100, 10, 0)]
+    assert places.confirmed() == []

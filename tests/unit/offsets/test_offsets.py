@@ -174,7 +174,7 @@ def test_an_answer_that_ends_too_early_is_told(end: int) -> None:
         (["--group", "g", "--watch", "0"], f"--watch 0: this must be from 0.1 to 86400 seconds {SEE}"),
         (["--group", "g", "--watch", "nan"], f"--watch nan: this must be from 0.1 to 86400 seconds {SEE}"),
         (["--group", "g", "--retry.backoff.ms", "0"], f"--retry.backoff.ms 0: this must be at least 1 {SEE}"),
-        (["--group", "g", "--group", "h"], f"argument --group: given more than once {SEE}"),
+        (["--group", "g", "--group", "h"], f"--group: given more than once {SEE}"),
         (
             ["--group", "g", "--zkconnect", "a:1", "--bootstrap-server", "b:1"],
             f"--zookeeper and --bootstrap-server are two ways to the same cluster: give one of them {SEE}",

@@ -70,8 +70,6 @@ def test_addresses_as_people_write_them(text: str, found: list[tuple[str, int]])
         ("a:1,host", "host"),
         ("host:", "host:"),
         (":9092", ":9092"),
-        ("host:0", "host:0"),
-        ("host:65536", "host:65536"),
         ("host:port", "host:port"),
         ("a:1 b:2", "a:1 b:2"),
         ("a:1;b:2", "a:1;b:2"),
@@ -84,6 +82,15 @@ def test_an_address_that_is_none_is_named_with_its_place(text: str, wrong: str) 
     with pytest.raises(SettingError) as error:
         addresses(text, "my.properties, line 7", "bootstrap.servers")
     assert str(error.value) == f"my.properties, line 7: bootstrap.servers={text}: '{wrong}' is not host:port"
+
+
+@pytest.mark.parametrize("wrong", ["host:0", "host:65536", "127.0.0.1:999999", "[::1]:99999", "SSL://host:70000"])
+def test_a_port_that_cannot_be_one_is_told_the_range(wrong: str) -> None:
+    with pytest.raises(SettingError) as error:
+        addresses(f"a:1,{wrong}", "my.properties, line 7", "bootstrap.servers")
+    assert str(error.value) == (
+        f"my.properties, line 7: bootstrap.servers=a:1,{wrong}: '{wrong}': a port must be from 1 to 65535"
+    )
 
 
 def test_a_dash_instead_of_the_colon_is_called_that() -> None:
@@ -501,7 +508,7 @@ def test_zookeeper_as_people_write_it(text: str, found: str) -> None:
         ("", "names no server; write zookeeper.connect=host:2181"),
         ("/kafka", "names no server"),
         ("zk:port", "'zk:port' is not host:port"),
-        ("zk:99999", "'zk:99999' is not host:port"),
+        ("zk:99999", "'zk:99999': a port must be from 1 to 65535"),
         ("zk1-2181", "'zk1-2181' has a dash where the colon belongs; write zk1:2181"),
         ("a:1/kafka,b:2/kafka", "written once, at the end: a:1,b:2/kafka"),
         ("a:1//kafka", "is not a path in ZooKeeper"),

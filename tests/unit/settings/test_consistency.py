@@ -31,6 +31,13 @@ def refusal(sources: list[SourceSettings], producer: TargetSettings, *argv: str)
     return str(error.value)
 
 
+def test_groups_are_excluded_only_from_a_choice_of_groups() -> None:
+    words = refusal([source()], target(), "--whitelist", "a", "--groups.exclude", "b")
+    assert words.startswith("--groups.exclude needs --groups, or groups in a consumer file")
+    excluding = options("--whitelist", "a", "--groups.exclude", "b")
+    assert combine(excluding, [source(), source("groups=c")], target())[0].groups_exclude == "b"
+
+
 def test_topics_of_the_file_count_where_no_option_names_any() -> None:
     combined, (found,), _ = combine(options(), [source("mirror.topics.whitelist=a,b")], target())
     assert (combined.include, combined.exclude) == ("a,b", None)

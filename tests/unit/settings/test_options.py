@@ -131,9 +131,26 @@ def test_a_number_that_is_too_small_is_named(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.type is int], ids=lambda o: o.names[0])
 def test_a_number_that_is_none_is_named(option: Option) -> None:
-    message = refusal(*MINIMAL, option.names[0], "many")
-    assert option.names[0] in message
-    assert "'many'" in message
+    name = "/".join(option.names)
+    assert refusal(*MINIMAL, option.names[0], "many") == f"{name} many: this must be a whole number"
+
+
+def test_a_value_that_is_missing_is_named() -> None:
+    assert refusal(*MINIMAL, "--num.streams") == "--num.streams: a value is missing"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--num-streams", "4"], "--num-streams: there is no such option; did you mean --num.streams?"),
+        (["--num-streams=4"], "--num-streams: there is no such option; did you mean --num.streams?"),
+        (["--quite.another", "secret"], "--quite.another: there is no such option"),
+        (["--quite.another=secret"], "--quite.another: there is no such option"),
+        (["orders"], "orders: this belongs to no option"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_one_that_was_meant(given: list[str], words: str) -> None:
+    assert refusal(*MINIMAL, *given) == words
 
 
 def test_what_happens_to_a_refused_record_is_for_the_user_to_say() -> None:

@@ -23,7 +23,7 @@ from mirrormaker.verification.command import _progress_line, verify
     ("options", "words"),
     [
         ([], "--consumer.config FILE is missing"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "--nonsense: there is no such option"),
         (["--from", "yesterday"], "--from yesterday: this must be a time"),
         (["--from", "2000", "--to", "1000"], "--from must be before --to"),
         (["--blacklist", "a"], "contradict each other"),

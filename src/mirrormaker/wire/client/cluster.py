@@ -13,10 +13,12 @@ from typing import Any
 from mirrormaker.errors import (
     AuthenticationFailed,
     BadFrame,
+    ClusterError,
     ConnectionLost,
     HungUp,
     LoginFailed,
     UnsupportedRequest,
+    describe,
     raise_for,
 )
 from mirrormaker.wire.auth.sasl import LOGIN_PAUSE, LONGEST_LOGIN_PAUSE, authenticate, stay_logged_in
@@ -339,3 +341,14 @@ def topic_id(cluster: Cluster, name: str) -> str:
     """Return a topic's id in hexadecimal; empty if the cluster has none (before Kafka 2.8)."""
     topic = cluster.topics.get(name)
     return topic.id.hex() if topic and any(topic.id) else ""
+
+
+async def reach(side: str, cluster: Cluster) -> None:
+    """Read the brokers and topics of a cluster. Raise ClusterError that names the side, source or target, if that fails."""
+    try:
+        await cluster.refresh()
+    except LoginFailed as error:
+        raise ClusterError(f"the {side} cluster does not let us in: {error}") from error
+    except OSError as error:
+        place = f"bootstrap.servers={cluster.endpoint}"
+        raise ClusterError(f"the {side} cluster cannot be reached: {describe(error)} ({place})") from error
