@@ -25,8 +25,7 @@ OPTIONS = (
     Option(("--producer.config",), "Property file of the target cluster.", "FILE", required=True, group=_TOPICS),
     Option(
         ("--whitelist", "--white-list", "--include"),
-        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; spaces are"
-        " ignored.",
+        "Topics to mirror: a Java regular expression that matches the whole name. A comma means 'or'; spaces are ignored.",
         "REGEX", default_text="mirror.topics.whitelist of the consumer file", group=_TOPICS,
     ),
     Option(
@@ -91,8 +90,7 @@ OPTIONS = (
     ),
     Option(
         ("--groups",),
-        "Consumer groups of the source whose offsets are kept in step on the target: regular expressions, separated by"
-        " commas.",
+        "Consumer groups of the source whose offsets are kept in step on the target: regular expressions, separated by commas.",
         "REGEX", default_text="groups in the consumer file, else none", group=_MIRRORING,
     ),
     Option(

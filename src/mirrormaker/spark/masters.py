@@ -6,14 +6,19 @@ Every value here is a default: a setting of the user's own replaces it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+
+from py4j.protocol import Py4JError
 
 from mirrormaker.errors import SettingError
 
 _UNLIMITED = "2147483647"
+_SLOTS_WITHIN = 10.0  # seconds for executors that have registered to take tasks; one is usual
 _VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")  # Spark reads both
 
 # No record passes through an executor's JVM: it needs the quick compiler and one collector thread, as the driver's does.
@@ -141,3 +146,23 @@ def _jars() -> Path:
     import pyspark
 
     return Path(pyspark.__file__).parent / "jars"
+
+
+def await_slots(context: Any) -> None:
+    """Wait until every executor that has registered offers its slots, or one of them would get all streams.
+
+    Spark itself waits until they have registered, and gives them tasks a second later.
+    """
+    backend = context._jsc.sc().schedulerBackend()
+    deadline = time.monotonic() + _SLOTS_WITHIN
+    try:
+        executors = backend.getExecutorIds()
+        for number in range(executors.size()):
+            executor = executors.apply(number)
+            # "Some(2)" for instance, or "None" for an executor that is gone again; Py4J cannot pass on a BigDecimal.
+            while (slots := backend.getExecutorAvailableCpus(executor).toString()) != "None":
+                if float(slots[5:-1]) > 0 or time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+    except (Py4JError, ValueError):
+        return  # another version of Spark, or a cluster manager that knows no executors

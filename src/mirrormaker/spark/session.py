@@ -31,7 +31,6 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
-_SLOTS_WITHIN = 10.0  # seconds for executors that have registered to take tasks; one is usual
 _ENDS_WITHIN = 3.0  # seconds for Spark to end by itself
 _STOPS_WITHIN = 30.0  # seconds for a SparkContext whose application was ended; a cluster manager may be slow to answer
 
@@ -190,7 +189,7 @@ class Engine:
         self._await_end_of_last()
         self.context = SparkContext(conf=conf, gateway=self._gateway)
         if not self.is_local:
-            await_slots(self.context)
+            masters.await_slots(self.context)
         return self.context
 
     def _await_end_of_last(self) -> None:
@@ -233,26 +232,6 @@ class Engine:
         """Return our settings, overridden by those of spark-submit, overridden by those of our own command line."""
         conf = SparkConf(loadDefaults=False, _jvm=java).setAppName("mirrormaker")
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
-
-
-def await_slots(context: Any) -> None:
-    """Wait until every executor that has registered offers its slots, or one of them would get all streams.
-
-    Spark itself waits until they have registered, and gives them tasks a second later.
-    """
-    backend = context._jsc.sc().schedulerBackend()
-    deadline = time.monotonic() + _SLOTS_WITHIN
-    try:
-        executors = backend.getExecutorIds()
-        for number in range(executors.size()):
-            executor = executors.apply(number)
-            # "Some(2)" for instance, or "None" for an executor that is gone again; Py4J cannot pass on a BigDecimal.
-            while (slots := backend.getExecutorAvailableCpus(executor).toString()) != "None":
-                if float(slots[5:-1]) > 0 or time.monotonic() > deadline:
-                    break
-                time.sleep(0.05)
-    except (Py4JError, ValueError):
-        return  # another version of Spark, or a cluster manager that knows no executors
 
 
 class ExistingSession:

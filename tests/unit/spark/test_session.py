@@ -13,7 +13,8 @@ from py4j.protocol import Py4JNetworkError
 
 from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import jvm, shipping
-from mirrormaker.spark.session import Engine, ExistingSession, await_slots
+from mirrormaker.spark.masters import await_slots
+from mirrormaker.spark.session import Engine, ExistingSession
 
 
 class JavaContext:

@@ -26,7 +26,6 @@ from mirrormaker.wire.protocol.messages import (
 from mirrormaker.wire.transport.connection import Connection
 
 T = TypeVar("T")
-
 PURPOSE = "groups"  # a connection of its own: thousands of requests must not keep others waiting
 _GROUPS_AT_ONCE = 100  # in one request
 _IN_FLIGHT = 32  # requests of single groups to one broker
@@ -34,8 +33,7 @@ _ROWS_AT_ONCE = 1000  # partitions of one commit: brokers append a commit as one
 _ALL_PARTITIONS = 2  # since this version (Kafka 0.10.2) OffsetFetch can ask for everything that a group has committed
 _ONE_GROUP_FETCH, _OLD_COMMIT = 7, 7  # newest versions that kafka-python encodes for us
 _MANY_KEYS = 4  # since this version (Kafka 3.0) FindCoordinator takes several groups
-
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+SHARE = "share"  # a type of groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,7 @@ class ListedGroup:
 async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
     """Return all groups that this client may see. Raise an error if a broker does not answer: its groups would seem deleted."""
     found: dict[str, ListedGroup] = {}
-    answers = await asyncio.gather(*(_list_at(cluster, node) for node in sorted(cluster.brokers)))
-    for groups in answers:
+    for groups in await asyncio.gather(*(_list_at(cluster, node) for node in sorted(cluster.brokers))):
         for group in groups:
             known = found.get(group.name)
             # While a coordinator moves, its former broker may list a group that it has unloaded.
@@ -84,8 +81,7 @@ async def _list_at(cluster: Cluster, node: int) -> list[ListedGroup]:
 
 async def find_coordinators(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
     """Return the coordinators of groups, which need not exist; a group whose coordinator is not known now is left out."""
-    names = sorted(groups)
-    if not names:
+    if not (names := sorted(groups)):
         return {}
     connection = await cluster.connection(min(cluster.brokers), PURPOSE)
     timeout = cluster.endpoint.request_timeout
