@@ -45,7 +45,6 @@ _BATCH_BYTES = 256 << 10  # a quarter of the default max.message.bytes
 _FETCH_BYTES = 4 << 20  # of one answer
 _MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
 _SLICE_BYTES = 4 << 20  # of records that are decoded together
-_MOST_BYTES = 512 << 20  # of keys and values that `read` returns
 _PATIENCE, _PAUSE = 30.0, 0.2  # seconds: how long one request is tried again, and the pause in between
 # The leader has forgotten the producer, or remembers another number: a new producer id begins at number 0.
 _NEEDS_NEW_ID = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
@@ -60,26 +59,13 @@ class KeyedRecord(NamedTuple):
     timestamp: int = -1  # milliseconds since 1970
 
 
-async def read(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
-    """Return the rows from an offset up to the end that the log has now, in their order, and that end.
-
-    Raise ClusterError if they take more than 512 MB.
-    """
-    found: list[KeyedRecord] = []
-    size, end = 0, start
-    async for records, after in scan(cluster, topic, start, partition=partition):
-        found += records
-        end = after
-        size += sum(len(record.key) + len(record.value or b"") for record in records)
-        if size > _MOST_BYTES:
-            raise ClusterError(f"{topic} on {cluster.endpoint} holds more than {_MOST_BYTES >> 20} MB of rows")
-    return found, end
-
-
 async def scan(
     cluster: Cluster, topic: str, start: int, *, partition: int = 0
 ) -> AsyncIterator[tuple[list[KeyedRecord], int]]:
-    """Yield the rows as `read` does, a few megabytes at a time, each time with the offset after them; at least once."""
+    """Yield the rows from an offset up to the end that the log has now, in their order, at least once.
+
+    Some megabytes come at a time, each time with the offset after them.
+    """
     key = (topic, partition)
     first = (await wait_for_offsets(cluster, [key], EARLIEST))[key]
     end = (await wait_for_offsets(cluster, [key], LATEST))[key]

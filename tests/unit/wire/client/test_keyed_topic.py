@@ -39,7 +39,10 @@ def play(log: KeyedLog, scenario: Callable[[Cluster], Awaitable[None]]) -> None:
 
 
 async def rows(cluster: Cluster, start: int = 0) -> list[Row]:
-    records, end = await keyed_topic.read(cluster, TOPIC, start)
+    records: list[keyed_topic.KeyedRecord] = []
+    async for some, after in keyed_topic.scan(cluster, TOPIC, start):
+        records += some
+        end = after
     assert [record.offset for record in records] == list(range(end - len(records), end))
     return [(record.key, record.value) for record in records]
 
