@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import struct
@@ -15,11 +16,14 @@ from tests.support import raw_requests
 
 from bench.workloads import LatencyWorkload
 from mirrormaker.wire.records.arrow import from_columns
-from mirrormaker.wire.records.batch import Batch
+from mirrormaker.wire.records.batch import HEADER, Batch
 from mirrormaker.wire.records.columns import pack
-from mirrormaker.wire.records.compression import CODECS
+from mirrormaker.wire.records.compression import CODECS, compress
 
 _NO_PRODUCER = (-1, -1, -1)  # producer id, epoch and sequence number of a producer that is not idempotent
+_MOST_IN_FLIGHT = 5  # requests, as of Java's producer
+# Fields of a batch's header, and the bytes that its length does not count.
+_LENGTH, _ATTRIBUTES, _BEFORE_LENGTH = 1, 5, 12
 CREATED = struct.Struct(">q")  # nanoseconds since 1970, at the beginning of each value
 
 
@@ -55,13 +59,20 @@ class SteadyProducer:
 def _produce(port: int, topic: str, work: LatencyWorkload, stopping: Event, sent: Synchronized[int]) -> None:
     connection = raw_requests.RawConnection(port)
     make_batch = _single(work) if work.batch == 1 else _several(work)
+    turns = itertools.cycle(range(work.partitions))
+    in_flight = 0
     began = time.monotonic()
     while not stopping.is_set():
         time.sleep(max(0.0, began + sent.value / work.rate - time.monotonic()))
-        partitions = [sent.value % work.partitions] if work.batch == 1 else range(work.partitions)
-        request = raw_requests.produce_request(topic, dict.fromkeys(partitions, make_batch()))
-        raw_requests.check_produced(connection.ask(request))
+        partitions = [next(turns) for _ in range(work.together)]
+        connection.send(raw_requests.produce_request(topic, dict.fromkeys(partitions, make_batch())))
         sent.value += work.batch * len(partitions)
+        in_flight += 1
+        if in_flight == _MOST_IN_FLIGHT:
+            raw_requests.check_produced(connection.receive())
+            in_flight -= 1
+    for _ in range(in_flight):
+        raw_requests.check_produced(connection.receive())
     connection.close()
 
 
@@ -71,7 +82,10 @@ def _single(work: LatencyWorkload) -> Callable[[], bytes]:
 
 
 def _several(work: LatencyWorkload) -> Callable[[], bytes]:
-    """Return a function that makes a batch of JSON lines, which compress as usual data does."""
+    """Return a function that makes a batch of JSON lines, which compress as usual data does.
+
+    It writes the time into batches that are ready but for that, and compresses them: the producer must cost little itself.
+    """
     generator = random.Random(1)
     words = [
         f'"{name}":{generator.randrange(10**9)},' for name in ("id", "price", "user", "item", "shop") for _ in range(99)
@@ -79,14 +93,22 @@ def _several(work: LatencyWorkload) -> Callable[[], bytes]:
     lines = ["".join(generator.choices(words, k=60)).encode() for _ in range(500)]
     size, codec = work.record_size - CREATED.size, CODECS.index(work.codec)
     offsets, keys = pa.array(range(work.batch), pa.int64()), pa.nulls(work.batch, pa.binary())
+    stamps = pa.array([time.time_ns() // 1_000_000] * work.batch, pa.int64())
+    mark = CREATED.pack(-(1 << 62) + 1)
+    plain: list[bytes] = []
+    for _ in range(100):
+        values = [mark + line[:size].ljust(size) for line in generator.choices(lines, k=work.batch)]
+        records = from_columns(offsets, stamps, keys, pa.array(values, pa.binary()))
+        plain.append(bytes(pack(records, [0, work.batch], 0)[0]))
+    ready = itertools.cycle(plain)
 
     def make() -> bytes:
-        now = time.time_ns()
-        values = [CREATED.pack(now) + line[:size].ljust(size) for line in generator.choices(lines, k=work.batch)]
-        stamps = pa.array([now // 1_000_000] * work.batch, pa.int64())
-        records = from_columns(offsets, stamps, keys, pa.array(values, pa.binary()))
-        batch = Batch(pack(records, [0, work.batch], codec)[0])
-        batch.stamp(*_NO_PRODUCER)
-        return bytes(batch.data)
+        batch = next(ready)
+        body = compress(codec, batch[HEADER.size :].replace(mark, CREATED.pack(time.time_ns())))
+        fields = list(HEADER.unpack_from(batch))
+        fields[_LENGTH], fields[_ATTRIBUTES] = HEADER.size + len(body) - _BEFORE_LENGTH, codec
+        made = Batch(memoryview(bytearray(HEADER.pack(*fields) + body)))
+        made.stamp(*_NO_PRODUCER)
+        return bytes(made.data)
 
     return make

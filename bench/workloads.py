@@ -46,8 +46,8 @@ class LatencyWorkload:
     rate: int = 500  # records a second
     record_size: int = 100
     partitions: int = PARTITIONS
-    # Records of each partition in one request. With 1, a request has one record for one partition; with more, one batch for each.
-    batch: int = 1
+    batch: int = 1  # records of a batch
+    together: int = 1  # partitions in a request, with a batch for each
     codec: str = "none"
     tools: tuple[str, ...] = _DEFAULTS  # tools that are tuned for throughput have a higher latency by design
 
@@ -84,7 +84,8 @@ H = Workload(
     lines=True,
 )
 L = LatencyWorkload("L", "500 records/s, 100 B", warm_up=10, seconds=30)
-# A producer with linger.ms=5 makes such batches.
+# A producer with linger.ms=5 makes such batches. Each partition's linger begins with its own first record, so a request has the
+# batches of some of them.
 W7 = LatencyWorkload(
     "W7",
     "20,000 records/s, 800 B, lz4, 6 records a batch, 16 partitions: the live end under load",
@@ -94,6 +95,7 @@ W7 = LatencyWorkload(
     record_size=800,
     partitions=16,
     batch=6,
+    together=4,
     codec="lz4",
 )
 
