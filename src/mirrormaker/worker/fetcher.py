@@ -15,7 +15,7 @@ from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FA
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import fetch
-from mirrormaker.wire.records.batch import split
+from mirrormaker.wire.records.batch import Batches, split
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.worker.buffer import Buffer, Frame
@@ -24,7 +24,7 @@ from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
 from mirrormaker.worker.fetched_offsets import end_of
 from mirrormaker.worker.intake import Fetched, fetch_again, is_corrupt_for_good
 from mirrormaker.worker.interrupts import Renumber, RestartAt
-from mirrormaker.worker.poll import FetchLimit, Poll
+from mirrormaker.worker.poll import FetchLimit, Pace, Poll
 from mirrormaker.worker.stream_task import StreamTask
 
 _PAUSE = 0.1  # seconds until the next request after a failure of the connection; metadata is refreshed meanwhile
@@ -65,6 +65,8 @@ class Fetcher:
         self._source, self._stream_task, self._buffer = source, task, buffer
         self._room_to_fetch, self._refresh = room_to_fetch, refresh
         self._limit = FetchLimit(task.fetch_max_bytes)
+        self._pace = Pace()
+        self._next_poll_at = 0.0  # the earliest time for the next request
         self._session = FetchSession()
         # Cursors that the next request has to name: changed, or gone since the last request.
         self._changed: dict[Cursor, None] = {}
@@ -169,6 +171,8 @@ class Fetcher:
         return refresh
 
     async def _poll_when_possible(self) -> None:
+        if (pause := self._next_poll_at - time.monotonic()) > 0:
+            await asyncio.sleep(pause)
         await self._buffer.wait_for_room()
         while not any(cursor.flowing and cursor not in self._resting for cursor in self.cursors):
             self._joined.clear()
@@ -259,8 +263,11 @@ class Fetcher:
         self._session.answered(fetch.session_id(poll.version, data))
         deliveries = self._deliveries(parts)
         frame = Frame(self._buffer, len(data))
+        batches = sum(len(run) if isinstance(run, Batches) else 1 for _, _, fetched, _ in deliveries for run in fetched)
+        self._next_poll_at = poll.sent_at + self._pace.pause(batches, len(data), poll.answered_at)
         try:
-            self._send_poll()
+            if time.monotonic() >= self._next_poll_at:
+                self._send_poll()
             await self._deliver(deliveries, frame)
         finally:
             frame.drop(0)

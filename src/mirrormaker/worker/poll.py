@@ -1,4 +1,4 @@
-"""One fetch request under way, and how much the next one should ask for."""
+"""One fetch request under way, how much the next one should ask for, and when."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ _LEAST = 64 << 10  # bytes to ask for, however slow the line is
 _FIRST = 1 << 20  # bytes to ask for as long as nothing is known of the line
 _WIDE = 8 << 20  # bytes: a line that brings so many in time is not thin
 _LEAST_SHARE = 1 << 10  # bytes of one partition
+
+# Batches a second that a broker has for us: up to the first, each of them is fetched at once; from the second on, polls are
+# `_LONGEST_PAUSE` seconds apart, and bring six or more at a time. A poll, its answer and the request to the target cost brokers and
+# mirror about as much for one small batch as for ten.
+_FEW, _MANY = 500, 1500
+_LONGEST_PAUSE = 0.004
+_CRUMBS = 128 << 10  # bytes: a poll that brings more is worth its cost
+_REMEMBERED = 0.1  # seconds over which batches are counted
 
 
 class FetchLimit:
@@ -52,6 +60,26 @@ class FetchLimit:
         return min(most, max(_LEAST_SHARE, size // max(1, partitions))) if self.is_thin else most
 
 
+class Pace:
+    """How far apart polls are: a few milliseconds while small batches come all the time, else nothing."""
+
+    def __init__(self) -> None:
+        # Batches a second. How far apart polls are makes no difference to it.
+        self._rate = 0.0
+        self._answered_at = 0.0
+
+    def pause(self, batches: int, size: int, now: float) -> float:
+        """Return how many seconds after a poll the next one is sent at the earliest.
+
+        The poll brought so many batches of `size` bytes in all, and was answered at `now`, which is a time of `time.monotonic`.
+        """
+        seconds, self._answered_at = max(now - self._answered_at, 1e-4), now
+        self._rate += min(1.0, seconds / _REMEMBERED) * (batches / seconds - self._rate)
+        if size >= _CRUMBS:
+            return 0.0
+        return _LONGEST_PAUSE * min(1.0, max(0.0, (self._rate - _FEW) / (_MANY - _FEW)))
+
+
 class Poll:
     """A fetch request that was sent, and the time that its answer takes."""
 
@@ -66,12 +94,12 @@ class Poll:
         # The seconds that the transfer of the answer took, at least and at most.
         self.transfer = (0.0, 0.0)
         self._connection = connection
-        self._sent_at = self._answered_at = time.monotonic()
+        self.sent_at = self.answered_at = time.monotonic()
         self._answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
         self._answer.add_done_callback(self._note_time)
 
     def _note_time(self, _: asyncio.Future[memoryview]) -> None:
-        self._answered_at = time.monotonic()
+        self.answered_at = time.monotonic()
 
     async def answer(self, timeout: float) -> memoryview:
         """Return the answer; raise Silent if so many seconds pass without a byte of it.
@@ -88,6 +116,6 @@ class Poll:
         seconds = self._connection.last_transfer
         # The first bytes seen may be the last ones: then a part of the answer, or all of it, was on its way before. The
         # broker may also have waited before it sent anything.
-        since_sent = self._answered_at - self._sent_at - self._connection.round_trip
+        since_sent = self.answered_at - self.sent_at - self._connection.round_trip
         self.transfer = max(seconds, since_sent - self.max_wait), max(seconds, since_sent)
         return answer

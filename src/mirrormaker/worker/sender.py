@@ -16,6 +16,9 @@ from mirrormaker.wire.transport.connection import Connection, Part
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.stream_task import StreamTask
 
+# Bytes of a batch that is sent at once. Smaller ones wait for the other batches of the same fetch, microseconds later.
+_LARGE = 64 << 10
+
 
 class Sender:
     """One connection to one target broker. Every outlet keeps to one sender, so its batches arrive in order."""
@@ -29,13 +32,21 @@ class Sender:
         self._in_flight: deque[tuple[float, list[Outlet]]] = deque()  # (when it was sent, its outlets)
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
+        # The call that sends small batches, once a fetch has brought its last one.
+        self._pump_soon: asyncio.Handle | None = None
         # Since when batches are ready and nothing is in flight, as `tick` has seen it.
         self._stuck_since: float | None = None
 
     def offer(self, outlet: Outlet) -> None:
-        """Send the outlet's batches as soon as possible."""
+        """Send the outlet's batches as soon as possible.
+
+        A fetch at the live end brings one small batch of each partition, and all of them go in one request.
+        """
         self.ready[outlet] = None
-        self.pump()
+        if len(outlet.ready) > 1 or outlet.ready[0].size >= _LARGE:
+            self.pump()
+        elif self._pump_soon is None:
+            self._pump_soon = asyncio.get_running_loop().call_soon(self.pump)
 
     def forget(self, outlet: Outlet) -> None:
         """Send no more batches of the outlet; answers to those in flight still come."""
@@ -43,6 +54,9 @@ class Sender:
 
     def pump(self) -> None:
         """Send requests until too many are in flight or the kernel's send buffer is full."""
+        if self._pump_soon is not None:
+            self._pump_soon.cancel()
+            self._pump_soon = None
         try:
             self._pump()
         except Exception as error:  # whatever it is, no cursor must wait for a batch that nobody sends
@@ -182,6 +196,8 @@ class Sender:
 
     def close(self, *, abort: bool) -> None:
         """Close the connection; `abort` resets it, so that the broker drops what it has not read."""
+        if self._pump_soon is not None:
+            self._pump_soon.cancel()
         if self._opening is not None:
             self._opening.cancel()
         if self._connection is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from mirrormaker.errors import Silent
 from mirrormaker.wire.transport.connection import Connection
-from mirrormaker.worker.poll import FetchLimit, Poll
+from mirrormaker.worker.poll import FetchLimit, Pace, Poll
 from tests.support.peer import connected, correlation_of, frame, hear, run, silence
 
 MB = 1 << 20
@@ -138,3 +138,28 @@ def test_the_transfer_of_an_answer_lasts_from_its_first_byte_to_its_last_at_leas
             assert most < time.monotonic() - sent_at + 0.1
 
     run(test())
+
+
+def pauses(pace: Pace, batches: int, every: float, seconds: float = 1.0, size: int = 3000) -> list[float]:
+    """Return the pause after each of several polls that bring so many batches every so many seconds."""
+    count = round(seconds / every)
+    return [pace.pause(batches, batches * size, 100 + number * every) for number in range(1, count + 1)]
+
+
+def test_a_source_with_few_records_is_asked_again_at_once() -> None:
+    pace = Pace()
+    assert pauses(pace, 1, 0.002) == [0.0] * 500
+    # A burst, and silence again.
+    pauses(pace, 8, 0.002, 0.2)
+    assert pace.pause(1, 3000, 200.0) == 0.0
+
+
+@pytest.mark.parametrize("every", [0.0005, 0.001, 0.004, 0.02])
+def test_polls_are_milliseconds_apart_while_small_batches_come_all_the_time(every: float) -> None:
+    found = pauses(Pace(), max(1, round(2000 * every)), every)
+    assert all(pause == pytest.approx(0.004) for pause in found[len(found) // 2 :])
+    assert max(found) <= 0.004
+
+
+def test_a_backlog_is_fetched_without_a_pause() -> None:
+    assert set(pauses(Pace(), 60, 0.005, size=16 << 10)) == {0.0}

@@ -12,6 +12,7 @@ from mirrormaker.kafka_errors import CODES, INVALID_PRODUCER_EPOCH, Scope
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.wire.client.cluster_description import Partition, Topic
+from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.handler import Handler
@@ -89,6 +90,27 @@ def neighbours(stage: Stage) -> tuple[Cursor, Cursor]:
     """Start two cursors whose target partitions have one leader."""
     stage.stream.target.topics = {"t": Topic("t", bytes(16), False, {p: Partition(1, 0, 1) for p in (0, 1)})}
     return stage.take(), stage.take(replace(START, partition=1, cuts=(Cut(1, 20, 1000),)))
+
+
+def test_the_small_batches_of_one_fetch_leave_in_one_request(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stage: Stage) -> None:
+        first, second = neighbours(stage)
+        await until(lambda: first.flowing and second.flowing)
+        stage.fetched(first, batches(10))
+        await settle()
+        stage.wires[1].answer(base_offset=1000)
+        requests: list[int] = []
+
+        def count(key: int, version: int, flexible: bool, parts: list[Part], answered: Answered) -> None:
+            requests.append(sum(isinstance(part, memoryview) for part in parts))
+
+        monkeypatch.setattr(stage.wires[1], "send", count)
+        stage.fetched(first, batches(10, offset=110))
+        stage.fetched(second, batches(10))
+        await settle()
+        assert requests == [2]
+
+    play(scene)
 
 
 def test_an_error_in_the_handling_of_one_answer_interrupts_every_cursor_on_the_connection(

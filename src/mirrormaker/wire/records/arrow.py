@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from mirrormaker.errors import BadVarint, CorruptBatch
 from mirrormaker.wire.records import varints
-from mirrormaker.wire.records.columns import Records, binary_array, in_memory_order
+from mirrormaker.wire.records.columns import Records
+from mirrormaker.wire.records.slices import binary_array, in_memory_order
 from mirrormaker.wire.records.varints import Data, Ints
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))

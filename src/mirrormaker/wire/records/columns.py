@@ -26,10 +26,11 @@ from mirrormaker.wire.records import varints
 from mirrormaker.wire.records.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, Batches
 from mirrormaker.wire.records.compression import NONE, compress, decompress
 from mirrormaker.wire.records.record_starts import find_next_records, find_record_starts
+from mirrormaker.wire.records.slices import binary_array, in_memory_order
 from mirrormaker.wire.records.varints import Data, Ints
 
 _ATTRIBUTES = np.int64(1)  # bytes of a record's attributes, which are all 0: Kafka defines none yet
-_MAX_PREFIX = 24  # bytes before a tail are fewer: a length of 5, attributes, deltas of 10 and 5
+_LONGEST_DELTA = 10  # bytes of a timestamp's delta
 _MAX_DATA = 2**31 - 1  # Arrow's offsets are 32 bits wide
 MOST_RECORDS = 1 << 16  # of a piece
 _LARGE = 2  # a batch of so many times the bytes of a piece becomes several pieces
@@ -190,8 +191,17 @@ def _payloads(batches: Batches, limit: int, enough: int) -> tuple[Data, Ints, In
 
 
 def sizes(records: Records) -> Ints:
-    """Return an upper bound of the bytes that each record takes in a batch."""
-    return records.ends - records.starts + _MAX_PREFIX
+    """Return an upper bound of the bytes that each record takes in a batch with any of the others.
+
+    It is a close one: a fetch of 1 MB must fit into two batches of 512 KB, and not leave a third one with the rest.
+    """
+    tails = records.ends - records.starts
+    if not len(tails):
+        return tails
+    span = int(records.timestamps.max()) - int(records.timestamps.min())
+    deltas = min(varints.size_of(span), _LONGEST_DELTA) + varints.size_of(len(tails))
+    prefix = int(_ATTRIBUTES) + deltas
+    return tails + (prefix + varints.size_of(int(tails.max()) + prefix))
 
 
 def pack(
@@ -277,23 +287,3 @@ def _interleave(front: Data, fronts: Ints, records: Records, order: npt.NDArray[
     chosen[0::2] = np.arange(2 * tails, 2 * tails + count)
     chosen[1::2] = np.arange(0, 2 * tails, 2) if order is None else 2 * order
     return memoryview(pc.take(binary_array(edges, joined), pa.array(chosen), boundscheck=False).buffers()[2])
-
-
-def in_memory_order(starts: Ints, ends: Ints) -> tuple[Ints, Ints, npt.NDArray[np.integer[Any]] | None]:
-    """Return the slices start:end in the order of memory, each once, and for each given slice its place among them.
-
-    The place is None if the slices are in that order already. The offsets of an Arrow array must not decrease.
-    """
-    if bool((starts[1:] >= ends[:-1]).all()):
-        return starts, ends, None
-    distinct, places = np.unique(starts << 32 | (ends - starts), return_inverse=True)
-    starts = distinct >> 32
-    ends = starts + (distinct & 0xFFFFFFFF)
-    if bool((starts[1:] < ends[:-1]).any()):
-        raise CorruptBatch("the fields of two records overlap")
-    return starts, ends, places
-
-
-def binary_array(edges: npt.NDArray[np.int32], data: Data) -> Any:
-    """Return data[edges[0]:edges[1]], data[edges[1]:edges[2]], ... as an Arrow array. The edges must not decrease."""
-    return pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])

@@ -59,6 +59,11 @@ def sizes(folded: npt.NDArray[np.uint64]) -> Ints:
     return size
 
 
+def size_of(number: int) -> int:
+    """Return the size in bytes of the varint of a number, or of its negative if that is larger."""
+    return max(1, ((2 * number).bit_length() + 6) // 7)
+
+
 def write(out: Data, at: Ints, folded: npt.NDArray[np.uint64], size: Ints) -> None:
     """Write each number's varint, of the given size, to its place in `out`."""
     longest = int(size.max(initial=1))

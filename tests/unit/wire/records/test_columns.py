@@ -18,7 +18,8 @@ from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records import arrow, columns
 from mirrormaker.wire.records.arrow import from_table, to_table
 from mirrormaker.wire.records.batch import Batch, Batches, split
-from mirrormaker.wire.records.columns import binary_array, pack, sizes, unpack, unpack_in_pieces
+from mirrormaker.wire.records.columns import pack, sizes, unpack, unpack_in_pieces
+from mirrormaker.wire.records.slices import binary_array, in_memory_order
 from mirrormaker.wire.records.varints import Data
 from tests.support.batches import (
     CODECS,
@@ -257,7 +258,7 @@ def test_records_are_copied_within_arrows_format_whatever_their_order(log: list[
 def test_fields_that_overlap_are_refused() -> None:
     starts, ends = np.array([0, 5, 3]), np.array([4, 9, 6])
     with pytest.raises(CorruptBatch, match="overlap"):
-        columns.in_memory_order(starts, ends)
+        in_memory_order(starts, ends)
 
 
 @given(logs(), st.sampled_from(CODECS))
@@ -278,6 +279,19 @@ def test_a_record_never_takes_more_than_its_size_says(log: list[Written]) -> Non
         for stop in range(start + 1, len(found) + 1):
             (packed,) = pack(found[start:stop], [0, stop - start])
             assert len(packed) - HEADER <= sizes(found[start:stop]).sum()
+
+
+def test_a_fetch_of_a_megabyte_fits_into_two_batches_of_half_a_megabyte() -> None:
+    """Otherwise each fetch leaves a small third batch, and brokers pay for each batch."""
+    log = [
+        write_batch([Record(NOW + offset, None, b"x" * 1024)] * 15, base_offset=offset)
+        for offset in range(0, 67 * 15, 15)
+    ]
+    assert 0 <= (1 << 20) - sum(len(written.data) for written in log) < len(log[0].data), (
+        "it must be as much as a broker gives for 1 MB"
+    )
+    found = unpack(join(*log))
+    assert int(sizes(found).sum()) <= 2 * ((512 << 10) - HEADER)
 
 
 @given(logs())
