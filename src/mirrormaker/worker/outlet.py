@@ -94,13 +94,15 @@ class RecordDigest:
         return cls(len(tail), crc32c(tail))
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnconfirmedBatch:
     """The next batch, exactly as it was sent before: the broker has not said whether it was appended for good."""
 
     data: bytes
     topic_id: bytes
     max_timestamp: int
+    # True from the moment when it is sent again until it is answered.
+    is_under_way: bool = False
 
 
 class Outlet:

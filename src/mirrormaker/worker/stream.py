@@ -233,7 +233,7 @@ class Stream:
         is_fresh = self._is_up_to_date(cursor)
         while not (cursor.is_released or self._no_handler or (is_fresh and self._knows_topics(cursor))):
             is_fresh = True
-            await self._learn_topics(cursor)
+            await cursor.unless_released(self._learn_topics(cursor))
         if self._no_handler:
             # Without it, records would be sent that nobody has handled.
             cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
