@@ -56,8 +56,8 @@ class Cursor:
         "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "corrupt", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
         "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
-        "partition", "position", "progress", "records", "settings_seen", "source_id", "split_size", "split_until", "state",
-        "stream", "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
+        "partition", "position", "progress", "records", "refused", "settings_seen", "source_id", "split_size", "split_until",
+        "state", "stream", "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
@@ -90,6 +90,7 @@ class Cursor:
         self.state, self.note = "waiting", ""
         # After the target refused a batch: up to this offset units have so few records, to find the bad one.
         self.split_size, self.split_until = 0, -1
+        self.refused = -1, ""  # the source offset after the last such batch, and the target's error
         # The copies of a record that is given up: the new position must not count those that the target holds.
         self.given_up: dict[Place, int] = {}
         self.takes_zstd = True
@@ -287,8 +288,9 @@ class Cursor:
                 if await self._ends_with(error):
                     return
                 await self._release.pause(_BACKOFF[-1])
-            except SplitBatch:
+            except SplitBatch as refusal:
                 await self._drain()
+                self.refused = refusal.end, str(refusal)
                 # Other records may be refused in every round. One that was refused alone must not wait for them.
                 if self.first_undeliverable is not None and await self._ends_with(self.first_undeliverable):
                     return
@@ -312,6 +314,8 @@ class Cursor:
         """Stop because of the error and return True, unless the cursor has to try again before that."""
         with contextlib.suppress(Released):
             ending = await self._release.unless_set(ending_for(self, error))
+            if isinstance(ending, Renumber) and self.offset < self.refused[0]:
+                ending.reason += f"; the target refuses a batch there: {self.refused[1]}"
             if ending is not None:
                 self.stop(ending)
             return ending is not None

@@ -142,6 +142,11 @@ class LookAgain(Exception):
 class SplitBatch(Exception):
     """The target refused a batch of several records: they are sent again in smaller batches, to find the bad record."""
 
+    def __init__(self, reason: str, end: int) -> None:
+        """`end` is the source offset after the records."""
+        super().__init__(reason)
+        self.end = end
+
 
 class RestartAt(IntEnum):
     """Where a partition goes on that needs a new producer identity. The driver gets the number in a stream's report."""

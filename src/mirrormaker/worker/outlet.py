@@ -307,7 +307,7 @@ class Outlet:
             cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
         else:
             cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
-        cursor.interrupt(SplitBatch(describe(error)))
+        cursor.interrupt(SplitBatch(describe(error), entry.unit.end))
 
     def abandoned(self, error: Exception) -> None:
         """Interrupt the cursor, because the connection was lost: no answer to the batches in flight will come."""
