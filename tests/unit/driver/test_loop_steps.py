@@ -19,8 +19,9 @@ from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.errors import BrokerError, DriverGone
+from mirrormaker.mapping.fence_watch import FenceWatch
 from mirrormaker.mapping.map_keeper import MapKeeper
-from mirrormaker.mapping.map_topic import TOPIC
+from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
@@ -122,7 +123,7 @@ async def take_and_report(control: ControlServer) -> None:
             await client.next_order()
 
 
-def test_the_offset_map_of_five_thousand_partitions_is_stored_in_short_steps() -> None:
+def test_the_offset_map_of_five_thousand_partitions_is_stored_and_read_in_short_steps() -> None:
     # pyarrow loads pandas with its first array. In the driver, PySpark has done that long before, in a thread.
     pa.array([b""])
 
@@ -138,5 +139,12 @@ def test_the_offset_map_of_five_thousand_partitions_is_stored_in_short_steps() -
             )
             assert not await keeper.write(PARTITIONS)
             assert log.end == 2 * len(PARTITIONS), "an identity and a block of each"
+            log.batches_per_answer = len(log.batches)
+            # Another process takes partitions up, and looks for a fence among the rows of this one.
+            topic = MapTopic(target, target.id)
+            await topic.refresh()
+            assert len(topic.partitions) == len(PARTITIONS)
+            fences = FenceWatch(target, target.id, 0)
+            assert await fences.look() is None
 
     assert longest_step(store()) < MOST // 2
