@@ -107,11 +107,12 @@ class ReleaseSignal:
             raise Released
         task = asyncio.current_task()
         assert task is not None
-        cancelled_before, is_cut_short = task.cancelling(), False
+        cancelled_before, is_cut_short, is_over = task.cancelling(), False, False
 
         def cut_short(_: object) -> None:
             nonlocal is_cut_short
-            is_cut_short = task.cancel()
+            # The signal may have come in the moment in which the work ended.
+            is_cut_short = not is_over and task.cancel()
 
         # As asyncio.timeout does it: a task of its own for the work would cost thousands of partitions half a second.
         waiter = self._flag.waiter()
@@ -123,7 +124,7 @@ class ReleaseSignal:
                 raise Released from None
             raise
         finally:
-            waiter.remove_done_callback(cut_short)
+            is_over = True
             self._flag.forget(waiter)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -201,6 +202,50 @@ def test_work_that_has_ended_is_not_cut_short() -> None:
         await asyncio.sleep(0.01)
         with pytest.raises(ReleasedSignal):
             await signal.unless_set(work())
+
+    asyncio.run(play())
+
+
+def test_work_that_ends_in_the_moment_of_the_signal_leaves_nothing_behind() -> None:
+    """A cancellation that comes late would end the cursor at its next wait, and nobody would hear of it."""
+
+    async def play() -> None:
+        signal, answer = ReleaseSignal(), asyncio.get_running_loop().create_future()
+
+        async def work() -> int:
+            result: int = await answer
+            return result
+
+        async def cursor() -> int:
+            result = await signal.unless_set(work())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return result
+
+        task = asyncio.create_task(cursor())
+        await settle()
+        answer.set_result(3)
+        signal.set()
+        assert await task == 3
+        assert not task.cancelling()
+
+    asyncio.run(play())
+
+
+def test_one_wait_within_another_is_cut_short_once() -> None:
+    async def play() -> None:
+        signal, hanging = ReleaseSignal(), Hanging()
+
+        async def outer() -> None:
+            with contextlib.suppress(ReleasedSignal):
+                await signal.unless_set(signal.unless_set(hanging()))
+            await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(outer())
+        await until(lambda: hanging.is_waiting)
+        signal.set()
+        await task
+        assert not task.cancelling()
 
     asyncio.run(play())
 
