@@ -74,8 +74,8 @@ class Renumbering:
             self._refuse(
                 owned,
                 f"{owned.name} stops at source offset {owned.position.offset}: it needed {RENEWALS} new producer ids in a row"
-                f" without getting any further: {need.reason}; if a message handler returns other records each time, it must"
-                " say so (deterministic = False)",
+                f" without getting any further: {need.reason}; see that the target takes its records, and that a message"
+                " handler returns the same records each time, or says that it does not (deterministic = False)",
             )
 
     def _may_renew(self, owned: OwnedPartition, need: NeedsIdentity) -> bool:

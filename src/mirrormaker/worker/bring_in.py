@@ -17,8 +17,9 @@ ANSWERS_WITHIN = PRODUCE_TIMEOUT_MS / 1000 + 1
 async def bring_in(outlets: Sequence[Outlet], keep: Collection[Unit], release: ReleaseSignal, drained: Flag) -> None:
     """Send the batches of the units to keep, and wait for all answers; other batches that are ready are dropped.
 
-    After a release that has an end: what is still in flight then is left to the next sender, as if this stream had died.
-    Without one, a connection that does not answer is given up (`Sender.tick`).
+    After a release that has an end: what is still in flight then is left to the next sender, as if this stream had died. A
+    leader recognises the next sender's copies by their numbers, unless the records are so old that it may have forgotten
+    their producer: answers to those are awaited until the connection is given up (`Sender.tick`).
     """
     for outlet in outlets:
         outlet.clear(keep)
@@ -26,9 +27,14 @@ async def bring_in(outlets: Sequence[Outlet], keep: Collection[Unit], release: R
         await asyncio.sleep(0.01)
     for outlet in outlets:
         outlet.clear()
-    while any(outlet.sent for outlet in outlets) and not _is_over(release):
+    while any(outlet.sent for outlet in outlets):
         drained.clear()
-        await release.wait_for(drained, ANSWERS_WITHIN)
+        if any(entry.old for outlet in outlets for entry in outlet.sent):
+            await drained.wait()
+        elif _is_over(release):
+            return
+        else:
+            await release.wait_for(drained, ANSWERS_WITHIN)
 
 
 def _is_over(release: ReleaseSignal) -> bool:

@@ -314,7 +314,8 @@ class Fetcher:
                 self._doubt(cursor, end, part.high_watermark)
                 return None
         except CorruptBatch as error:
-            self._corrupt_answer(cursor, error)
+            if cursor.fetch_round == asked.fetch_round:
+                self._corrupt_answer(cursor, error)
             return None
         cursor.min_fetch_bytes = 0
         cursor.fetch_from = end, epoch

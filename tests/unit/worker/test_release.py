@@ -12,11 +12,13 @@ import pytest
 
 from mirrormaker.control.control_messages import Released, Take
 from mirrormaker.errors import ConnectionLost, LogReplaced
+from mirrormaker.wire.records.batch import split
 from mirrormaker.worker import bring_in
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.interrupts import Released as ReleasedSignal
 from mirrormaker.worker.interrupts import ReleaseSignal, Renumber, RestartAt
+from tests.support.batches import Record, write_batch
 from tests.support.worker_stage import START, Play, Stage, batches, settle, until
 
 AT_ONCE = 1.0  # seconds: a busy machine takes some of them
@@ -145,6 +147,26 @@ def test_a_cursor_whose_answers_do_not_come_is_let_go_in_time_and_not_as_clean(
         stage.wires[1].answer(base_offset=1000)
         assert stage.wires[1].is_open, "a late answer is nobody's trouble"
         assert stage.stream.buffer.bytes == 0
+
+    play(scene)
+
+
+def test_answers_to_old_records_are_awaited_however_long_it_takes(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader may have forgotten who wrote them: a successor's copy would be appended too, once the broker goes on."""
+    monkeypatch.setattr(bring_in, "ANSWERS_WITHIN", 0.1)
+
+    async def scene(stage: Stage) -> None:
+        cursor = stage.take()
+        await until(lambda: cursor.flowing)
+        old = write_batch([Record(1000, None, b"value")] * 10, base_offset=100).data
+        stage.fetched(cursor, list(split(memoryview(bytearray(old)))))
+        await settle()
+        cursor.release()
+        await asyncio.sleep(0.3)
+        assert not cursor.done.done()
+        stage.wires[1].answer(base_offset=1000)
+        await until(cursor.done.done)
+        assert cursor.current.offset == 110
 
     play(scene)
 
