@@ -33,6 +33,7 @@ class KeyedLog(ScriptedBroker):
         self.topic = topic
         self.batches: list[bytes] = []
         self.start = 0
+        self.batches_per_answer = 2
         self.producers: dict[int, int] = {}  # the next number of each producer id
         self.allocated = 0
         # Error codes; None: the batch is appended, and no answer comes.
@@ -90,7 +91,8 @@ class KeyedLog(ScriptedBroker):
     def _fetch(self, version: int, body: bytes) -> bytes:
         request = FetchRequest.decode(body, version=version)
         offset = request.topics[0].partitions[0].fetch_offset
-        found = [data for data in self.batches if Batch(memoryview(data)).last_offset >= offset][:2]
+        found = [data for data in self.batches if Batch(memoryview(data)).last_offset >= offset]
+        found = found[: self.batches_per_answer]
         error = 0 if self.start <= offset <= self.end else 1
         part = FetchedPartition(
             self.topic, 0, error, self.end, self.end, self.start, np.empty((0, 2), np.int64), None,

@@ -40,10 +40,11 @@ def _mirror(run_options: options.RunOptions) -> int:
     # Importing Spark takes two seconds; errors in the settings are reported before that.
     from mirrormaker.driver.process import MirrorDriver
 
-    # Objects from before this need no second look. With thousands of partitions the usual thresholds make the event loop
-    # stand still for a tenth of a second; next to nothing here forms cycles.
+    # Objects from before this need no second look. With thousands of partitions the usual thresholds of the older
+    # generations make the event loop stand still for a tenth of a second; next to nothing here forms cycles. The youngest
+    # generation is small: looking at 100,000 new objects takes 40 ms.
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(10_000, 500, 100)
 
     async def mirror() -> int:
         return await MirrorDriver(run_options, sources, target).run()

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from mirrormaker.driver.flow import Flow
+from mirrormaker.driver.loop_watch import LoopWatch
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.events.partition_events import LostRange
 from mirrormaker.status.snapshot import FLOWING, STOPPED, WAITING, Partition, Snapshot, Source, Stream
@@ -60,7 +61,7 @@ def take_snapshot(
     rows: Rows,
     guarantee: tuple[str, str],
     buffer_limit: int,
-    loop_blocked: float,
+    loop: LoopWatch,
     is_stopping: bool,
 ) -> Snapshot:
     """Return the mirror in all its parts."""
@@ -77,7 +78,8 @@ def take_snapshot(
         buffer_limit=buffer_limit,
         streams=rows.streams,
         partitions=rows.partitions,
-        loop_blocked=loop_blocked,
+        loop_blocked=loop.longest,
+        loop_busy=loop.busiest,
         is_stopping=is_stopping,
     )
 

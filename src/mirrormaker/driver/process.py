@@ -296,7 +296,7 @@ class MirrorDriver:
             self._rows,
             self.guarantee(),
             self.target.buffer_bytes,
-            self._loop_watch.longest,
+            self._loop_watch,
             self._stopping.is_set(),
         )
 

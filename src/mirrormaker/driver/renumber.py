@@ -25,6 +25,9 @@ from mirrormaker.model import partition_life as life
 from mirrormaker.model.ledger import check_fits
 from mirrormaker.worker.interrupts import RestartAt
 
+# New identities that a partition gets in a row without moving on. After that it stops, and each new attempt gets one.
+RENEWALS = 5
+_SAME_OFFSET = (RestartAt.SAME_PLACE, RestartAt.FORGOTTEN)
 _RECALL_AFTER = 60.0  # seconds until a partition is recalled again that was not released cleanly
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
@@ -54,6 +57,8 @@ class Renumbering:
         self._counts: dict[str, tuple[int, int]] = {}  # by topic, partitions on both sides at the last check
         # When partitions were last recalled because of their topic's number of partitions.
         self._recalled: weakref.WeakKeyDictionary[OwnedPartition, float] = weakref.WeakKeyDictionary()
+        # The source offset at which partitions got their last new identities, and how many in a row.
+        self._renewed: weakref.WeakKeyDictionary[OwnedPartition, tuple[int, int]] = weakref.WeakKeyDictionary()
 
     @property
     def _routing(self) -> Routing:
@@ -63,8 +68,28 @@ class Renumbering:
         """Allocate a new identity for a partition that no stream has, or give up a record first."""
         if isinstance(need, CannotDeliver):
             self._give_up(owned, need)
-        else:
+        elif self._may_renew(owned, need):
             self._spawn(self._renumber(owned, need))
+        else:
+            self._refuse(
+                owned,
+                f"{owned.name} stops at source offset {owned.position.offset}: it needed {RENEWALS} new producer ids in a row"
+                f" without getting any further: {need.reason}; see that the target takes its records, and that a message"
+                " handler returns the same records each time, or says that it does not (deterministic = False)",
+            )
+
+    def _may_renew(self, owned: OwnedPartition, need: NeedsIdentity) -> bool:
+        """Return False if new identities have not helped: records may be sent again with each of them.
+
+        Each attempt after a stop gets one more, because the reason may have passed.
+        """
+        if need.topics or need.restart_at not in _SAME_OFFSET:
+            return True
+        at, count = self._renewed.get(owned, (-1, 0))
+        count = count + 1 if at == owned.position.offset else 1
+        may_renew = count <= RENEWALS
+        self._renewed[owned] = owned.position.offset, count if may_renew else RENEWALS - 1
+        return may_renew
 
     def _give_up(self, owned: OwnedPartition, outcome: CannotDeliver) -> None:
         """Give a record up: end the mirror, or write the record's place to a file and go on after it."""

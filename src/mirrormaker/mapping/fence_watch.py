@@ -11,6 +11,7 @@ from mirrormaker.mapping.map_topic import TOPIC
 from mirrormaker.model.offset_map_format import Fence, FenceKey, unpack_fence, unpack_key
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.transport.turns import in_turns
 
 
 def describe_fence(fence: Fence) -> str:
@@ -46,17 +47,17 @@ class FenceWatch:
             before = self._at
             try:
                 records, self._at = await keyed_topic.read_next(self._target, TOPIC, self._at)
-                self._take(records)
+                await self._take(records)
             except BrokerError as error:
                 if error.code != OFFSET_OUT_OF_RANGE:
                     raise
                 # The topic was deleted and created again, or its beginning was compacted away before it was read.
                 async for records, self._at in keyed_topic.scan(self._target, TOPIC, 0):  # noqa: B020
-                    self._take(records)
+                    await self._take(records)
             if self._at == before:
                 return self._fence
 
-    def _take(self, records: Iterable[keyed_topic.KeyedRecord]) -> None:
-        for record in records:
+    async def _take(self, records: Iterable[keyed_topic.KeyedRecord]) -> None:
+        async for record in in_turns(records):
             if unpack_key(record.key) == FenceKey(self._source_id):
                 self._fence = None if record.value is None else unpack_fence(record.value)

@@ -32,7 +32,7 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.threads import run_in_thread
 
 _WRITE_WITHIN = 5.0  # seconds for one write
-_CHUNK_BYTES = 256 << 10  # of one write; the rest of the event loop has its turn after each
+_CHUNK_BYTES = 32 << 10  # of one write: 5 ms of work; the rest of the event loop has its turn after each
 _READ_WITHIN = 5.0  # seconds to read what other processes have stored, before partitions are taken over
 _UNPACKED_AT_ONCE = 64 << 10  # bytes of a partition's blocks; more are unpacked in a thread
 # Positions are not committed for so long while the map cannot be written; then the mirror goes on without it.

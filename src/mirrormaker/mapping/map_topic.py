@@ -28,6 +28,7 @@ from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import in_turns
 
 # No MirrorMaker mirrors a topic whose name begins like this one.
 TOPIC = "__mirrormaker_offsets"
@@ -53,7 +54,7 @@ class MapTopic:
         """Read the rows that were added since the last time. Raise ClusterError if their blocks take more than 512 MB."""
         async with self._reading:
             async for records, end in keyed_topic.scan(self.target, TOPIC, self.end):
-                for record in records:
+                async for record in in_turns(records):
                     self._take(record.key, record.value)
                 self.end = end
                 if self._size > _MOST_BYTES:

@@ -194,6 +194,12 @@ def _source_families(snapshot: Snapshot, totals: Totals) -> Iterator[Metric]:
         (),
         [(snapshot.loop_blocked,)],
     )
+    yield gauges(
+        "loop_busy_seconds_max",
+        "The same without the time in which the loop waited for a CPU core that others had: what the driver's own work took",
+        (),
+        [(snapshot.loop_busy,)],
+    )
     states = {
         (source.name, state): count
         for source in totals.sources

@@ -129,6 +129,8 @@ class Snapshot:
     partitions: tuple[Partition, ...]
     # The longest time in seconds for which the driver's event loop stood still lately.
     loop_blocked: float = 0.0
+    # The same without the time in which the loop had no CPU core.
+    loop_busy: float = 0.0
     is_stopping: bool = False
     notes: tuple[str, ...] = field(default=())
 

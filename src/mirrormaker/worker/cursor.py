@@ -8,9 +8,11 @@ that reads top to bottom.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from mirrormaker.control.lease import ZOMBIE_HORIZON
 from mirrormaker.errors import (
@@ -24,10 +26,11 @@ from mirrormaker.errors import (
 )
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.position import Cut, Place, Position
-from mirrormaker.model.progress import Progress
+from mirrormaker.model.progress import Progress, Unit
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.worker import interrupts
+from mirrormaker.worker.bring_in import bring_in
 from mirrormaker.worker.buffer import Frame
 from mirrormaker.worker.counters import Counters
 from mirrormaker.worker.endings import ending_for
@@ -53,8 +56,8 @@ class Cursor:
         "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "corrupt", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
         "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
-        "partition", "position", "progress", "records", "settings_seen", "source_id", "split_size", "split_until", "state",
-        "stream", "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
+        "partition", "position", "progress", "records", "refused", "settings_seen", "source_id", "split_size", "split_until",
+        "state", "stream", "takes_zstd", "target_ids", "tenancy", "topic", "zombies_until",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, position: Position, *, clean: bool) -> None:
@@ -87,6 +90,7 @@ class Cursor:
         self.state, self.note = "waiting", ""
         # After the target refused a batch: up to this offset units have so few records, to find the bad one.
         self.split_size, self.split_until = 0, -1
+        self.refused = -1, ""  # the source offset after the last such batch, and the target's error
         # The copies of a record that is given up: the new position must not count those that the target holds.
         self.given_up: dict[Place, int] = {}
         self.takes_zstd = True
@@ -127,7 +131,7 @@ class Cursor:
     @property
     def closing(self) -> Position:
         """Return the current position together with the records after its offset that the target holds already."""
-        cuts = [outlet.closing_cut(self._cut(outlet)) for outlet in self.outlets]
+        cuts = [outlet.closing_cut(self.cut_of(outlet)) for outlet in self.outlets]
         cuts = [cut._replace(ahead=max(0, cut.ahead - self.given_up.get(cut.place, 0))) for cut in cuts]
         return self.position.advanced(self.progress.offset, self.progress.epoch, cuts)
 
@@ -146,7 +150,8 @@ class Cursor:
             return [self.position.cut(self.partition)]
         return sorted(self.position.cuts, key=lambda cut: cut.place)
 
-    def _cut(self, outlet: Outlet) -> Cut:
+    def cut_of(self, outlet: Outlet) -> Cut:
+        """Return the cut up to which everything is acknowledged on an outlet's target partition."""
         return self.progress.cuts.get(outlet.place) or self.position.cut(outlet.partition, outlet.place[0])
 
     def outlets_of(self, topic: str) -> list[Outlet]:
@@ -283,8 +288,9 @@ class Cursor:
                 if await self._ends_with(error):
                     return
                 await self._release.pause(_BACKOFF[-1])
-            except SplitBatch:
+            except SplitBatch as refusal:
                 await self._drain()
+                self.refused = refusal.end, str(refusal)
                 # Other records may be refused in every round. One that was refused alone must not wait for them.
                 if self.first_undeliverable is not None and await self._ends_with(self.first_undeliverable):
                     return
@@ -301,25 +307,19 @@ class Cursor:
                 self.counters.retries += 1
                 self.state, self.note = "waiting", describe(error)
                 await self._release.pause(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
-                await self.stream.metadata.refresh_target({outlet.topic for outlet in self.outlets})
+                topics = {outlet.topic for outlet in self.outlets}
+                await self.unless_released(self.stream.metadata.refresh_target(topics))
 
     async def _ends_with(self, error: Exception) -> bool:
         """Stop because of the error and return True, unless the cursor has to try again before that."""
-        ending = await ending_for(self, error)
-        if ending is not None:
-            self.stop(ending)
-        return ending is not None
-
-    def move_to_new_log(self, topic: str) -> None:
-        """Look for our records from the start of a target topic's logs: the topic was deleted and created again.
-
-        A batch that was sent by the topic's name may lie there already, at an offset that the new log has acknowledged.
-        """
-        for outlet in self.outlets:
-            if outlet.topic == topic:
-                outlet.contradiction, offset = None, outlet.contradicted_at
-                outlet.channel.offset = offset
-                self.progress.cuts[outlet.place] = self._cut(outlet)._replace(offset=offset)
+        with contextlib.suppress(Released):
+            ending = await self._release.unless_set(ending_for(self, error))
+            if isinstance(ending, Renumber) and self.offset < self.refused[0]:
+                ending.reason += f"; the target refuses a batch there: {self.refused[1]}"
+            if ending is not None:
+                self.stop(ending)
+            return ending is not None
+        return False
 
     async def make_certain(self) -> None:
         """Read the target's logs, once no request of a former sender can be appended any more."""
@@ -339,7 +339,7 @@ class Cursor:
     async def _resume(self) -> None:
         """Find out what each target partition holds after the position."""
         clean, self._clean = self._clean, False
-        unknown = restart_outlets(self.outlets, self.position.identity, self._cut, clean=clean)
+        unknown = restart_outlets(self.outlets, self.position.identity, self.cut_of, clean=clean)
         ahead = [outlet for outlet in self.outlets if outlet.skip]
         if not (unknown or ahead):
             return
@@ -349,7 +349,7 @@ class Cursor:
         self.state = "resuming"
         timer = asyncio.get_running_loop().call_later(_SLOW_SCAN, setattr, self, "note", _SLOW_NOTE)
         try:
-            await self._release.unless_set(scan_outlets(self.stream.target, unknown, ahead, self._cut))
+            await self._release.unless_set(scan_outlets(self.stream.target, unknown, ahead, self.cut_of))
         finally:
             timer.cancel()
         self.counters.resumes += 1
@@ -362,7 +362,7 @@ class Cursor:
     async def _flow(self) -> None:
         """Stay on the hot path until an interrupt; raise its reason."""
         self._interrupt = asyncio.get_running_loop().create_future()
-        self.takes_zstd = await self.stream.metadata.target_takes_zstd()
+        self.takes_zstd = await self._release.unless_set(self.stream.metadata.target_takes_zstd())
         # An interrupt that came while the logs were read is forgotten: a topic may have been created again meanwhile.
         self.stream.check_topics(self)
         for outlet in self.outlets:
@@ -381,19 +381,18 @@ class Cursor:
         self.fetch_round += 1
         self.stream.forget(self)
         reason = self._interrupt.exception() if self._interrupt.done() else None
-        if isinstance(reason, Released | PartitionError | Renumber):
-            # Units that were begun are finished; at an error of one record, so are its copies and all units before it.
-            bad, progress = reason.unit if isinstance(reason, Undeliverable) else None, self.progress
-            keep = progress.begun_units() if isinstance(reason, Released) else progress.units_until(bad)
-            for outlet in self.outlets:
-                outlet.clear(keep)
-            while any(outlet.ready and not outlet.channel.must_read_log for outlet in self.outlets):
-                await asyncio.sleep(0.01)
-        for outlet in self.outlets:
-            outlet.clear()
-        while any(outlet.sent for outlet in self.outlets):
-            self.drained.clear()
-            await self.drained.wait()
+        keep: set[Unit] = set()
+        if isinstance(reason, Released):
+            keep = self.progress.begun_units()
+        elif isinstance(reason, PartitionError | Renumber):
+            # At an error of one record its copies are finished, and all units before it.
+            keep = self.progress.units_until(reason.unit if isinstance(reason, Undeliverable) else None)
+        await bring_in(self.outlets, keep, self._release, self.drained)
+
+    async def unless_released(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that may take long; return as soon as the driver wants the partition back."""
+        with contextlib.suppress(Released):
+            await self._release.unless_set(work)
 
     def stop_error(self, offset: int, reason: str, *, final: bool = False) -> PartitionError:
         """Return the error that stops the partition at a source offset."""

@@ -60,12 +60,24 @@ def _ending_after_loss(cursor: Cursor, lost: RecordsLost) -> Exception:
 
 async def _ending_in_new_log(cursor: Cursor, replaced: LogReplaced) -> Exception:
     """Return the request for a new identity, once it is certain which of our records a topic's new logs hold."""
-    cursor.move_to_new_log(replaced.topic)
+    _move_to_new_log(cursor, replaced.topic)
     try:
         await cursor.make_certain()
     except NumbersBroken:
         return Renumber(RestartAt.SAME_PLACE, f"{replaced}, so some records may be sent again")
     return Renumber(RestartAt.FORGOTTEN, str(replaced))
+
+
+def _move_to_new_log(cursor: Cursor, topic: str) -> None:
+    """Look for our records from the start of a target topic's logs: the topic was deleted and created again.
+
+    A batch that was sent by the topic's name may lie there already, at an offset that the new log has acknowledged.
+    """
+    for outlet in cursor.outlets:
+        if outlet.topic == topic:
+            outlet.contradiction, offset = None, outlet.contradicted_at
+            outlet.channel.offset = offset
+            cursor.progress.cuts[outlet.place] = cursor.cut_of(outlet)._replace(offset=offset)
 
 
 async def _settings_changed(cursor: Cursor) -> bool:

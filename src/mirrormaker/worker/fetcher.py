@@ -15,7 +15,7 @@ from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FA
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import fetch
-from mirrormaker.wire.records.batch import Batches, split
+from mirrormaker.wire.records.batch import Batches, Run, split, split_in_steps
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.worker.buffer import Buffer, Frame
@@ -30,7 +30,8 @@ from mirrormaker.worker.stream_task import StreamTask
 _PAUSE = 0.1  # seconds until the next request after a failure of the connection; metadata is refreshed meanwhile
 # Seconds for which a partition is left out of the requests after an error, the second one in a row, and so on.
 _RESTS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_MAX_TURN = 0.05  # seconds of unpacking until the rest of the event loop has its turn
+_LONG = 1 << 20  # bytes of one partition that are split into batches at once: 15,000 of the smallest ones, 30 ms
+_MAX_TURN = 0.05  # seconds of splitting or unpacking until the rest of the event loop has its turn
 # While partitions join, a broker answers after so many seconds at the latest. It does so for a second after each join.
 _JOIN_WAIT, _JOINING = 0.05, 1.0
 
@@ -261,21 +262,28 @@ class Fetcher:
             return
         raise_for(error)
         self._session.answered(fetch.session_id(poll.version, data))
-        deliveries = self._deliveries(parts)
         frame = Frame(self._buffer, len(data))
-        batches = sum(len(run) if isinstance(run, Batches) else 1 for _, _, fetched, _ in deliveries for run in fetched)
-        self._next_poll_at = poll.sent_at + self._pace.pause(batches, len(data), poll.answered_at)
         try:
+            deliveries = await self._deliveries(parts)
+            batches = sum(len(run) if isinstance(run, Batches) else 1 for _, _, runs, _ in deliveries for run in runs)
+            self._next_poll_at = poll.sent_at + self._pace.pause(batches, len(data), poll.answered_at)
             if time.monotonic() >= self._next_poll_at:
                 self._send_poll()
             await self._deliver(deliveries, frame)
         finally:
             frame.drop(0)
 
-    def _deliveries(self, parts: Iterable[fetch.FetchedPartition]) -> list[Delivery]:
-        """Return the batches of an answer by cursor, and move each cursor's next fetch after them."""
+    async def _deliveries(self, parts: Iterable[fetch.FetchedPartition]) -> list[Delivery]:
+        """Return the batches of an answer by cursor, and move each cursor's next fetch after them.
+
+        An answer may have half a million tiny batches: others have their turn in between.
+        """
         deliveries: list[Delivery] = []
+        turn_ends = time.monotonic() + _MAX_TURN
         for part in parts:
+            if time.monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = time.monotonic() + _MAX_TURN
             asked = self._session.asked.get((part.topic, part.partition))
             if asked is None or asked.cursor.fetch_round != asked.fetch_round:
                 continue
@@ -284,15 +292,16 @@ class Fetcher:
                 cursor.interrupt(Renumber(RestartAt.TRUNCATED, "the source's log was cut back"))
             elif part.error:
                 self._partition_error(cursor, part.error)
-            elif (fetched := self._records(cursor, part, asked.wanted.offset)) is not None:
+            elif (fetched := await self._records(asked, part)) is not None:
                 deliveries.append((cursor, asked.fetch_round, fetched, part.aborted_transactions))
         if self._stale:
             stale, self._stale = self._stale, set()
             self._start_refresh(stale)
         return deliveries
 
-    def _records(self, cursor: Cursor, part: fetch.FetchedPartition, asked: int) -> Fetched | None:
+    async def _records(self, asked: Asked, part: fetch.FetchedPartition) -> Fetched | None:
         """Return the batches of one partition, and move the cursor's next fetch after them; None if there are none."""
+        cursor = asked.cursor
         if cursor.note:
             cursor.note = ""
         self._failures.pop(cursor, None)
@@ -301,16 +310,19 @@ class Fetcher:
         if not len(part.records):
             return None
         try:
-            fetched = list(split(part.records))
+            fetched = list(split(part.records)) if len(part.records) < _LONG else await _split_in_turns(part.records)
+            if cursor.fetch_round != asked.fetch_round:
+                return None
             if not fetched:
                 self._ask_for_more(cursor, len(part.records))
                 return None
-            end, epoch = end_of(fetched, asked)
+            end, epoch = end_of(fetched, asked.wanted.offset)
             if 0 <= part.high_watermark < end:
                 self._doubt(cursor, end, part.high_watermark)
                 return None
         except CorruptBatch as error:
-            self._corrupt_answer(cursor, error)
+            if cursor.fetch_round == asked.fetch_round:
+                self._corrupt_answer(cursor, error)
             return None
         cursor.min_fetch_bytes = 0
         cursor.fetch_from = end, epoch
@@ -372,3 +384,18 @@ class Fetcher:
             if time.monotonic() - started > _MAX_TURN:
                 await asyncio.sleep(0)
                 started = time.monotonic()
+
+
+async def _split_in_turns(records: memoryview) -> list[Run]:
+    """Return what `split` yields, with the headers read; the rest of the event loop has its turn after each step."""
+    runs: list[Run] = []
+    for run in split_in_steps(records):
+        if run is None:
+            await asyncio.sleep(0)
+        else:
+            runs.append(run)
+    for run in runs:
+        if isinstance(run, Batches):
+            for _ in run.read_headers():
+                await asyncio.sleep(0)
+    return runs

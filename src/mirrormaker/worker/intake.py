@@ -23,7 +23,7 @@ from mirrormaker.model.progress import Unit
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, Batch, Batches, joined, size_of
 from mirrormaker.wire.records.columns import unpack_in_pieces
-from mirrormaker.wire.records.transactions import Aborted, flag_data
+from mirrormaker.wire.records.transactions import Aborted, flag_data, flag_transactions
 from mirrormaker.wire.records.varints import Ints
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.interrupts import LookAgain
@@ -42,7 +42,7 @@ Fetched = Sequence[Batches | memoryview]
 _MANY = 8
 _SMALL, _SMALL_COMPRESSED = 32 << 10, 2 << 10
 # Bytes of unpacked records, and batches, that are handled in one step. `columns.MOST_RECORDS` limits the records.
-_PIECE, _MOST_BATCHES = 4 << 20, 1 << 15
+_PIECE, _MOST_BATCHES = 4 << 20, 1 << 14
 _CORRUPT_ANSWERS = 3  # so many in a row at the same offset stop a partition
 _MAX_TURN = 0.05  # seconds of steps until the rest of the event loop has its turn
 
@@ -227,7 +227,7 @@ class Intake:
         codecs = (headers["attributes"] & CODEC_MASK).tolist()
         flags: Iterator[bool] = repeat(True)
         if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
-            flags = (is_data for _, is_data in flag_data(run, aborted))
+            flags = (is_data for _, is_data in flag_transactions(run, aborted))
         at = 0
         while at < len(run):
             # `zip` must not take a flag for which there is no codec: the codecs come first.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -44,21 +45,30 @@ class Flag:
         """Wait until it is set."""
         if self.is_set:
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters += (waiter,)
+        waiter = self.waiter()
         try:
             await waiter
         finally:
-            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+            self.forget(waiter)
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when the flag is set the next time; `forget` it afterwards."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters += (waiter,)
+        return waiter
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Wake this one up no more."""
+        self._waiters = tuple(other for other in self._waiters if other is not waiter)
 
 
 class ReleaseSignal:
     """Is set when the driver wants the partition back; cuts short whatever the cursor waits for."""
 
-    __slots__ = ("_flag",)
+    __slots__ = ("_flag", "_since")
 
     def __init__(self) -> None:
-        self._flag = Flag()
+        self._flag, self._since = Flag(), 0.0
 
     @property
     def is_set(self) -> bool:
@@ -67,26 +77,55 @@ class ReleaseSignal:
 
     def set(self) -> None:
         """Wake up a cursor that waits."""
+        if not self.is_set:
+            self._since = time.monotonic()
         self._flag.set()
+
+    def was_set_before(self, seconds: float) -> bool:
+        """Return True if the driver wants the partition back for so long already."""
+        return self.is_set and time.monotonic() - self._since >= seconds
 
     async def pause(self, seconds: float) -> None:
         """Wait for so long, or until the signal."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._flag.wait(), seconds)
 
+    async def wait_for(self, flag: Flag, seconds: float) -> None:
+        """Wait until another flag is set, or for so many seconds after the signal."""
+        if not self.is_set:
+            with contextlib.suppress(Released):
+                await self.unless_set(flag.wait())
+        if self.is_set and not flag.is_set:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._since + seconds - time.monotonic()):
+                    await flag.wait()
+
     async def unless_set(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of something that may take long; at the signal, cancel it and raise Released."""
-        task, released = asyncio.ensure_future(work), asyncio.ensure_future(self._flag.wait())
-        # Work that is cancelled may fail instead, and nobody is interested any more.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self.is_set:
+            work.close()
+            raise Released
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled_before, is_cut_short, is_over = task.cancelling(), False, False
+
+        def cut_short(_: object) -> None:
+            nonlocal is_cut_short
+            # The signal may have come in the moment in which the work ended.
+            is_cut_short = not is_over and task.cancel()
+
+        # As asyncio.timeout does it: a task of its own for the work would cost thousands of partitions half a second.
+        waiter = self._flag.waiter()
+        waiter.add_done_callback(cut_short)
         try:
-            await asyncio.wait([task, released], return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise Released
-            return task.result()
+            return await work
+        except asyncio.CancelledError:
+            if is_cut_short and task.uncancel() <= cancelled_before:
+                raise Released from None
+            raise
         finally:
-            released.cancel()
-            task.cancel()
+            is_over = True
+            self._flag.forget(waiter)
 
 
 class AwaitZombies(Exception):
@@ -103,6 +142,11 @@ class LookAgain(Exception):
 
 class SplitBatch(Exception):
     """The target refused a batch of several records: they are sent again in smaller batches, to find the bad record."""
+
+    def __init__(self, reason: str, end: int) -> None:
+        """`end` is the source offset after the records."""
+        super().__init__(reason)
+        self.end = end
 
 
 class RestartAt(IntEnum):

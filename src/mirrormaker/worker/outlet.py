@@ -94,13 +94,15 @@ class RecordDigest:
         return cls(len(tail), crc32c(tail))
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnconfirmedBatch:
     """The next batch, exactly as it was sent before: the broker has not said whether it was appended for good."""
 
     data: bytes
     topic_id: bytes
     max_timestamp: int
+    # True from the moment when it is sent again until it is answered.
+    is_under_way: bool = False
 
 
 class Outlet:
@@ -305,7 +307,7 @@ class Outlet:
             cursor.stream.metadata.learn_limit(self.topic, entry.size // 2)
         else:
             cursor.split_size, cursor.split_until = max(1, entry.count // 2), entry.unit.end
-        cursor.interrupt(SplitBatch(describe(error)))
+        cursor.interrupt(SplitBatch(describe(error), entry.unit.end))
 
     def abandoned(self, error: Exception) -> None:
         """Interrupt the cursor, because the connection was lost: no answer to the batches in flight will come."""

@@ -97,15 +97,22 @@ async def _scan(target: Cluster, outlet: Outlet) -> RecordDigest | None:
 
 async def _read_after_cut(target: Cluster, outlet: Outlet) -> tuple[int, RecordDigest | None]:
     """Read the log of an outlet; raise its contradiction unless the log has the batch in question after the others."""
-    present, last = await read_back(
-        target,
-        outlet.topic,
-        outlet.channel,
-        outlet.repeatable_batch(),
-        is_compacted=outlet.is_compacted,
-        is_same_topic=outlet.is_same_topic,
-        places=outlet.skipped_places,
-    )
+    unconfirmed = outlet.repeatable_batch()
+    try:
+        present, last = await read_back(
+            target,
+            outlet.topic,
+            outlet.channel,
+            unconfirmed,
+            is_compacted=outlet.is_compacted,
+            is_same_topic=outlet.is_same_topic,
+            places=outlet.skipped_places,
+        )
+    finally:
+        if unconfirmed is not None and unconfirmed.is_under_way:
+            # It was sent again, and no answer has come: a leader may append it later.
+            unconfirmed.is_under_way = False
+            outlet.cursor.requests_lost()
     if outlet.contradiction is not None and not present:
         raise outlet.contradiction
     return present, last

@@ -22,6 +22,7 @@ from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import in_turns
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetchers import Fetchers
@@ -58,6 +59,8 @@ class Stream:
         # Cursors that wait for records which the target holds already, or for a proof of what it holds.
         self._watched: set[Cursor] = set()
         self._senders: dict[tuple[int, int], Sender] = {}
+        # The ids of topics on source and target when their cursors were last checked.
+        self._topic_ids: dict[str, tuple[bytes, bytes]] = {}
         self.metadata = StreamMetadata(self.source, self.target, self._source_refreshed, self._check_topics)
         self._fetchers = Fetchers(self.source, work, self.buffer, self.metadata.refresh_source)
         self.handler, self._no_handler = None, ""
@@ -233,7 +236,7 @@ class Stream:
         is_fresh = self._is_up_to_date(cursor)
         while not (cursor.is_released or self._no_handler or (is_fresh and self._knows_topics(cursor))):
             is_fresh = True
-            await self._learn_topics(cursor)
+            await cursor.unless_released(self._learn_topics(cursor))
         if self._no_handler:
             # Without it, records would be sent that nobody has handled.
             cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
@@ -309,14 +312,20 @@ class Stream:
 
     # -- after a refresh of the metadata
 
-    def _source_refreshed(self, topics: set[str]) -> None:
+    async def _source_refreshed(self, topics: set[str]) -> None:
         self._check_topics(topics)
-        for cursor in list(self.cursors.values()):
-            if cursor.flowing and cursor.topic in topics:
+        async for cursor in in_turns(cursor for cursor in self.cursors.values() if cursor.topic in topics):
+            if cursor.flowing:
                 self._fetchers.fetch(cursor)
 
     def _check_topics(self, topics: set[str]) -> None:
-        for cursor in [cursor for cursor in self.cursors.values() if not topics.isdisjoint(cursor.target_ids)]:
+        """Check the cursors of topics whose ids have changed; a cursor that begins, or begins again, checks for itself."""
+        ids = {topic: (_id_of(self.source, topic), _id_of(self.target, topic)) for topic in topics}
+        changed = {topic for topic, found in ids.items() if self._topic_ids.get(topic) != found}
+        self._topic_ids |= ids
+        if not changed:
+            return
+        for cursor in [cursor for cursor in self.cursors.values() if not changed.isdisjoint(cursor.target_ids)]:
             try:
                 self.check_topics(cursor)
             except (LogReplaced, Renumber) as reason:

@@ -78,7 +78,7 @@ class StreamMetadata:
         self,
         source: Cluster,
         target: Cluster,
-        on_source: Callable[[set[str]], None],
+        on_source: Callable[[set[str]], Awaitable[None]],
         on_target: Callable[[set[str]], None],
     ) -> None:
         """`on_source` and `on_target` are called with the topics after each refresh of the source, and of the target."""
@@ -111,7 +111,7 @@ class StreamMetadata:
     async def _refresh_source(self, topics: set[str]) -> None:
         with contextlib.suppress(UnsupportedRequest, *OUTAGE):
             await self.source.refresh(topics)
-        self._on_source(topics)
+        await self._on_source(topics)
 
     async def _refresh_target(self, topics: set[str]) -> None:
         with contextlib.suppress(UnsupportedRequest, *OUTAGE):

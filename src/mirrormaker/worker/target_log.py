@@ -102,5 +102,7 @@ class TargetLog:
         version = produce.version_for(connection, [unconfirmed.topic_id])
         topics = [(self._topic, unconfirmed.topic_id, [(self._partition, memoryview(unconfirmed.data))])]
         parts = produce.encode_request(version, topics, acks=-1, timeout_ms=_REPEAT_TIMEOUT_MS)
+        unconfirmed.is_under_way = True
         answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), parts)
         await connection.answered_within(self._target.endpoint.request_timeout, "Produce", answer)
+        unconfirmed.is_under_way = False

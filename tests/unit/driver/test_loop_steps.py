@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from mirrormaker.control.control_client import ControlClient
 from mirrormaker.control.control_messages import PartitionReport, Report, Take
 from mirrormaker.control.control_server import ControlServer
@@ -17,9 +19,14 @@ from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.errors import BrokerError, DriverGone
+from mirrormaker.mapping.fence_watch import FenceWatch
+from mirrormaker.mapping.map_keeper import MapKeeper
+from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
 from mirrormaker.wire.protocol.codec import TopicPartition
+from tests.support.keyed_log import KeyedLog
 from tests.support.loop_steps import longest_step
 from tests.support.scripted_logs import ScriptedLogs
 
@@ -114,3 +121,30 @@ async def take_and_report(control: ControlServer) -> None:
     with contextlib.suppress(DriverGone):
         while True:
             await client.next_order()
+
+
+def test_the_offset_map_of_five_thousand_partitions_is_stored_and_read_in_short_steps() -> None:
+    # pyarrow loads pandas with its first array. In the driver, PySpark has done that long before, in a thread.
+    pa.array([b""])
+
+    async def store() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", lambda _: None)
+            await keeper.open()
+            await keeper.begin(
+                Position(topic, partition, 0, 0, "", Identity(number, 0), "", "", 1, (Cut(partition, 0, 0),))
+                for number, (topic, partition) in enumerate(PARTITIONS)
+            )
+            assert not await keeper.write(PARTITIONS)
+            assert log.end == 2 * len(PARTITIONS), "an identity and a block of each"
+            log.batches_per_answer = len(log.batches)
+            # Another process takes partitions up, and looks for a fence among the rows of this one.
+            topic = MapTopic(target, target.id)
+            await topic.refresh()
+            assert len(topic.partitions) == len(PARTITIONS)
+            fences = FenceWatch(target, target.id, 0)
+            assert await fences.look() is None
+
+    assert longest_step(store()) < MOST // 2

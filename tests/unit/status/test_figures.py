@@ -19,6 +19,7 @@ from mirrormaker.api import MirrorStatus
 from mirrormaker.console.display import progress_line
 from mirrormaker.control.control_messages import CounterReport, PartitionReport, Report
 from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver.loop_watch import LoopWatch
 from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, take_snapshot
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
@@ -92,7 +93,7 @@ class ScriptedSource:
 
 def snapshot_of(*sources: ScriptedSource) -> Snapshot:
     observed = [ObservedSource(source.flow, Earlier(), "here-0", "") for source in sources]
-    return take_snapshot(observed, Rows(), ("exactly once", "acks=all"), 1, 0.0, False)
+    return take_snapshot(observed, Rows(), ("exactly once", "acks=all"), 1, LoopWatch(), False)
 
 
 def totals_of(*sources: ScriptedSource) -> Totals:
@@ -206,7 +207,7 @@ def test_sums_are_those_of_the_last_snapshot() -> None:
 
     def totals() -> Totals:
         observed = [ObservedSource(source.flow, Earlier(), "here-0", "")]
-        return sums.totals(take_snapshot(observed, rows, ("", ""), 1, 0.0, False), time.monotonic())
+        return sums.totals(take_snapshot(observed, rows, ("", ""), 1, LoopWatch(), False), time.monotonic())
 
     source.mirror(0, 10, 40)
     assert (totals().lag, totals().lag_unknown) == (30, 1)

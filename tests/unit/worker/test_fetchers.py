@@ -48,7 +48,7 @@ def test_an_upgrade_of_the_brokers_gives_an_id_to_a_topic_that_flows() -> None:
         stream.fetch(cursor)
         assert (await broker.asked(1)).version == 12
         stream.source.topics = {"t": Topic("t", TOPIC_ID, False, {0: Partition(1, 0, 1)})}
-        stream._source_refreshed({"t"})
+        await stream._source_refreshed({"t"})
         broker.answer()
         request = await broker.asked(2)
         assert (request.version, request.offsets) == (17, {(TOPIC_ID, 0): 100})

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -15,6 +16,7 @@ from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker import stream_metadata
 from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
+from mirrormaker.worker.interrupts import Renumber
 from mirrormaker.worker.stream import Stream
 from tests.support.batches import Record, write_batch
 from tests.support.spread_world import BAD, NOW, US, Actor, Log, World
@@ -39,15 +41,16 @@ def world_of(sizes: tuple[int, ...], bad: int) -> World:
     return world
 
 
-async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mirror everything; go on after a record that is given up, as the driver does."""
+async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> Exception | None:
+    """Mirror everything; go on after a record that is given up, as the driver does. Return another reason to stop."""
     cuts: tuple[Cut, ...] = (Cut(0, 0, 0), Cut(1, 0, 0))
     start = Position("t", 3, 0, 0, "", US, "target", world.topic_id.hex(), 2, cuts)
     actor = Actor(world, start, monkeypatch, clean=True)
     for _ in range(5000):
         if actor.cursor.done.done():
             reason, closing = actor.cursor.done.result(), actor.cursor.closing
-            assert isinstance(reason, Undeliverable), reason
+            if not isinstance(reason, Undeliverable):
+                return reason
             identity = Identity(closing.identity.producer_id + 1, 0)
             cuts = tuple(Cut(c.partition, 0, c.offset, "", c.ahead) for c in closing.cuts)
             after = replace(closing, offset=reason.offset + 1, identity=identity, cuts=cuts, leader_epoch=-1)
@@ -59,10 +62,18 @@ async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.001)
     actor.run.cancel()
     await asyncio.gather(actor.run, return_exceptions=True)
+    return None
 
 
 def mirrored(world: World, handle: Handle, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     """Return the records that both target partitions hold in the end."""
+    assert mirrored_until(world, handle, monkeypatch) is None
+    first, second = world.logs
+    return first.values(), second.values()
+
+
+def mirrored_until(world: World, handle: Handle, monkeypatch: pytest.MonkeyPatch) -> Exception | None:
+    """Mirror everything; return the reason if a partition stops before that."""
     init = Stream.__init__
 
     def with_handler(stream: Stream, *args: object) -> None:
@@ -73,9 +84,7 @@ def mirrored(world: World, handle: Handle, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(cursor_module, "_BACKOFF", (0.0,))
     monkeypatch.setattr(cursor_module, "ZOMBIE_HORIZON", 0.0)
     monkeypatch.setattr(stream_metadata, "_REFRESH_PAUSE", 0.0)
-    asyncio.run(mirror(world, monkeypatch))
-    first, second = world.logs
-    return first.values(), second.values()
+    return asyncio.run(mirror(world, monkeypatch))
 
 
 SIZES = [((6,), 2), ((1, 1, 1), 1), ((20,), 0)]
@@ -93,6 +102,21 @@ def test_copies_of_a_given_up_record_are_not_counted_as_records_after_it(
     numbers = list(range(len(world.records)))
     assert first == [n for n in numbers if n != bad]
     assert second == numbers, "the second partition takes every copy, once and in order"
+
+
+def test_a_handler_that_returns_other_records_each_time_and_a_refused_batch_are_named_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The records of the other target partition cannot be told from new ones: only another identity helps, and not for long."""
+    numbers = count()
+
+    def differs(record: HandlerRecord) -> list[HandlerRecord]:
+        return [replace(record, partition=0), replace(record, partition=1, value=b"%d" % next(numbers))]
+
+    reason = mirrored_until(world_of((6,), 2), differs, monkeypatch)
+    assert isinstance(reason, Renumber)
+    assert reason.reason.startswith("the source is not what was mirrored")
+    assert "; the target refuses a batch there: " in reason.reason and "INVALID_RECORD" in reason.reason
 
 
 @pytest.mark.parametrize(("sizes", "bad"), SIZES)

@@ -20,7 +20,10 @@ TOPICS = {f"topic-{number}" for number in range(20)}
 
 
 def metadata_of(target: ScriptedTarget) -> StreamMetadata:
-    return StreamMetadata(target, target, lambda _: None, lambda _: None)
+    async def on_source(topics: set[str]) -> None:
+        return None
+
+    return StreamMetadata(target, target, on_source, lambda _: None)
 
 
 def target_with(**settings: str) -> ScriptedTarget:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from mirrormaker.wire.protocol.messages import CreateTopicsRequest, InitProducer
 from mirrormaker.wire.records.arrow import from_columns, to_table
 from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
 from mirrormaker.wire.records.columns import pack, sizes, unpack_in_pieces
+from mirrormaker.wire.transport.turns import give_way
 
 Row = tuple[bytes, bytes | None]  # a key and its value; None deletes the key
 
@@ -44,7 +46,7 @@ _SEGMENT_BYTES = (
 _BATCH_BYTES = 256 << 10  # a quarter of the default max.message.bytes
 _FETCH_BYTES = 4 << 20  # of one answer
 _MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
-_SLICE_BYTES = 4 << 20  # of records that are decoded together
+_SLICE_BYTES = 64 << 10  # of records that are decoded together: 5 ms; then the rest of the event loop has its turn
 _PATIENCE, _PAUSE = 30.0, 0.2  # seconds: how long one request is tried again, and the pause in between
 # The leader has forgotten the producer, or remembers another number: a new producer id begins at number 0.
 _NEEDS_NEW_ID = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
@@ -87,10 +89,9 @@ async def scan(
             await _pause(cluster, topic, deadline, error)
             continue
         for run in batches:
-            records, after = _decode(run, at)
+            records, after = await _decode(run, at)
             at = max(at, after)
             yield records, at
-            await asyncio.sleep(0)
         deadline = time.monotonic() + _PATIENCE
 
 
@@ -100,19 +101,17 @@ async def read_next(cluster: Cluster, topic: str, start: int, *, partition: int 
     found: list[KeyedRecord] = []
     for run in split(part.records):
         if isinstance(run, Batches):
-            records, start = _decode(run, start)
+            records, start = await _decode(run, start)
             found += records
     return found, start
 
 
-def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
+async def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
     """Return the rows of batches from an offset on, and the offset after the batches. Records without a key are left out."""
     run.check()
     found: list[KeyedRecord] = []
-    for number, batch in enumerate(run):
-        if batch.is_control:
-            continue
-        for piece in unpack_in_pieces(run.part(number, number + 1), _MAX_UNPACKED, _SLICE_BYTES):
+    for rows in _stretches(run):
+        for piece in unpack_in_pieces(rows, _MAX_UNPACKED, _SLICE_BYTES):
             table = to_table(piece.records)
             columns = (table.column(name).to_pylist() for name in ("offset", "key", "value", "timestamp"))
             found += [
@@ -120,7 +119,16 @@ def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
                 for offset, key, value, timestamp in zip(*columns, strict=True)
                 if key is not None and offset >= start
             ]
+            await give_way()
     return found, run[len(run) - 1].last_offset + 1
+
+
+def _stretches(run: Batches) -> Iterator[Batches]:
+    """Yield the batches between control batches."""
+    edges = [number for number, batch in enumerate(run) if batch.is_control]
+    for before, after in pairwise([-1, *edges, len(run)]):
+        if after - before > 1:
+            yield run.part(before + 1, after)
 
 
 class KeyedWriter:

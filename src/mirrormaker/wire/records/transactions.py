@@ -27,10 +27,11 @@ def flag_data(batches: Sequence[Batch] | Batches, aborted: Aborted) -> Iterable[
     """
     if all(not batch.attributes & (CONTROL | TRANSACTIONAL) and batch.count for batch in batches):
         return zip(batches, repeat(True))
-    return _flag_transactions(batches, aborted)
+    return flag_transactions(batches, aborted)
 
 
-def _flag_transactions(batches: Sequence[Batch] | Batches, aborted: Aborted) -> Iterator[tuple[Batch, bool]]:
+def flag_transactions(batches: Sequence[Batch] | Batches, aborted: Aborted) -> Iterator[tuple[Batch, bool]]:
+    """Do the same as `flag_data` for batches some of which hold no data; look at each of them when its turn comes."""
     not_begun = _by_first_offset(aborted, batches) if len(aborted) else None
     aborting: set[int] = set()  # producer ids inside an aborted transaction
     for batch in batches:
