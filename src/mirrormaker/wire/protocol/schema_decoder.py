@@ -155,8 +155,9 @@ def _nullable(read: Read, reader: Reader) -> Any:
     return None if reader.take(_BYTE)[0] == _NULL_STRUCTURE else read(reader)
 
 
-def _text(reader: Reader) -> str | None:
-    size = reader.varint() - 1 if reader.flexible else reader.take(_SHORT)[0]
+def read_text(reader: Reader) -> str | None:
+    """Read a nullable text; raise BadFrame if it is not UTF-8."""
+    size = reader.short_length()
     if size == -1:
         return None
     try:
@@ -180,4 +181,4 @@ def _bits(reader: Reader) -> set[int] | None:
     return None if number == _NO_BITS else {bit for bit in range(32) if number >> bit & 1}
 
 
-_SIMPLE: dict[str, Read] = {"string": _text, "bytes": _data, "records": _data, "uuid": _id, "bitfield": _bits}
+_SIMPLE: dict[str, Read] = {"string": read_text, "bytes": _data, "records": _data, "uuid": _id, "bitfield": _bits}
