@@ -1,4 +1,4 @@
-"""`python -m fuzz`: damage recorded answers and control messages, and give them to the code that uses them."""
+"""`python -m fuzz`: damage answers and control messages, and give them to the code that uses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 from tests.support.command_line import names_from
 
-from fuzz import decoders, replay
+from fuzz import decoders, logins, replay, zookeeper_frames
 from fuzz.recording import load
 from fuzz.runner import Finding, run
 
@@ -17,7 +17,8 @@ from fuzz.runner import Finding, run
 def main() -> int:
     """Run the chosen cases. Return 0 if nothing was found."""
     recorded = load()
-    cases = [*decoders.cases(recorded), *replay.cases(recorded)]
+    modules = (decoders, logins, zookeeper_frames, replay)
+    cases = [case for module in modules for case in module.cases(recorded)]
     args = _arguments(tuple(case.name for case in cases))
     if args.list:
         print("\n".join(case.name for case in cases))

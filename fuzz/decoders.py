@@ -37,6 +37,7 @@ from mirrormaker.driver import group_protocol
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.offsets import consumer_protocol_groups
+from mirrormaker.wire.client.cluster_description import decode_description
 from mirrormaker.wire.protocol import fetch, group_messages, messages, produce
 from mirrormaker.wire.protocol.answer_checks import check_answer
 from mirrormaker.wire.records import legacy
@@ -127,6 +128,9 @@ _SHARE_GROUPS: dict[int, Callable[[bytes], None]] = {
 
 
 def _use_answer(request: Any, version: int, data: bytes) -> None:
+    if isinstance(request, messages.MetadataRequest):
+        # Whole clusters have a decoder of their own.
+        decode_description(data, version)
     answer = messages.decode_response(type(request), data, version)
     check_answer(request, answer)
 

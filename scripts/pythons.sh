@@ -3,6 +3,7 @@
 #
 # all: every supported Python that this machine has. newest: only the newest one besides the Python of VENV.
 # install: create the virtual environments (.venv-3.12 and so on), but run nothing.
+# UNIT_WORKERS: so many files at a time (2).
 set -eu
 venv=$1 which=$2 only=${3:-}
 main=$("$venv/bin/python" -c 'import sys; print("3.%d" % sys.version_info[1])')
@@ -53,6 +54,6 @@ for version in $found; do
     [ "$only" = install ] && continue
     echo "unit tests on Python $version"
     # The main environment may hold promtool.
-    PATH="$PATH:$(cd "$venv/bin" && pwd)" "$python" -m pytest tests/unit -n 2 -q -p no:cacheprovider || failed=1
+    PATH="$PATH:$(cd "$venv/bin" && pwd)" "$python" -m pytest tests/unit -n "${UNIT_WORKERS:-2}" -q -p no:cacheprovider || failed=1
 done
 exit $failed

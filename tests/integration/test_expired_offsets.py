@@ -18,6 +18,7 @@ from tests.support.comparing import assert_mirrored_by_key, assert_same
 from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
 from tests.support.numbered_records import Writer, write
 from tests.support.reading import Read, end_offsets, read
+from tests.support.transactions import write_transactions
 from tests.support.waiting import wait_until
 
 COMMITTED = "isolation.level=read_committed\n"
@@ -37,22 +38,6 @@ def forget(source: Cluster, group: str) -> None:
         wait_until(f"{group} is deleted", is_deleted, 40, lambda: "\n".join(results))
     finally:
         admin.close()
-
-
-def write_transactions(source: Cluster, topic: str, first: int, count: int) -> None:
-    """Write transactions of ten records each; abort every second one."""
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic, linger_ms=0)
-    producer.init_transactions()
-    for number in range(first, first + count):
-        producer.begin_transaction()
-        for record in range(10):
-            producer.send(topic, b"%d-%d" % (number, record), partition=0)
-        producer.flush()
-        if number % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    producer.close()
 
 
 def write_unique(cluster: Cluster, topic: str, first: int, count: int) -> None:

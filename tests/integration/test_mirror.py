@@ -16,6 +16,7 @@ from tests.support.comparing import assert_same, wait_until_equal
 from tests.support.mirror_process import MirrorProcess, run_once, wait_until_gone
 from tests.support.numbered_records import write
 from tests.support.reading import end_offsets, read
+from tests.support.transactions import write_transactions
 from tests.support.waiting import wait_until
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -144,18 +145,7 @@ def test_markers_are_dropped_and_aborted_records_too_if_asked(
     source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     source.create_topic(topic_name, partitions=1)
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic_name, linger_ms=0)
-    producer.init_transactions()
-    for number in range(6):
-        producer.begin_transaction()
-        for i in range(10):
-            producer.send(topic_name, b"%d-%d" % (number, i), partition=0)
-        producer.flush()
-        if number % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    producer.close()
+    write_transactions(source, topic_name)
     mirror = run_once(
         tmp_path,
         source,

@@ -25,6 +25,7 @@ from mirrormaker.verification.hashing import hash_records
 from mirrormaker.wire.records.columns import Records
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import read
+from tests.support.transactions import write_transactions
 from tests.support.writing import AN_HOUR_AGO, Row, many, rows, write
 
 # The first test waits until all topics are written, and for one comparison of all of them.
@@ -333,7 +334,7 @@ def test_a_mirror_that_runs_is_verified_with_transactions_and_other_writers_from
     source.create_topic(shared, partitions=1)
     target.create_topic(shared, partitions=1)
     write(source, spread, {n: [many(3000, n * 3000)] for n in range(8)})
-    _write_transactions(source, shared)
+    write_transactions(source, shared)
     write(target, shared, {0: [many(10, 5)]})
     committed = "isolation.level=read_committed\n"
     options = ("--whitelist", f"{spread},{shared}", "--num.streams", "1")
@@ -366,21 +367,6 @@ def test_a_mirror_that_runs_is_verified_with_transactions_and_other_writers_from
     cells = {row.split()[0]: row.split() for row in table}
     assert cells[spread][1:5] == ["8", "->", "3", "23,993"]
     assert cells[shared][1:3] == ["1", "30"] and cells[shared][-1] == "18", out
-
-
-def _write_transactions(source: Cluster, topic: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=topic, linger_ms=0)
-    producer.init_transactions()
-    for number in range(6):
-        producer.begin_transaction()
-        for i in range(10):
-            producer.send(topic, b"%d-%d" % (number, i), partition=0)
-        producer.flush()
-        if number % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    producer.close()
 
 
 def _ends(cluster: Cluster, topic: str) -> int:

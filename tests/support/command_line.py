@@ -1,9 +1,12 @@
-"""Options that the commands of the benchmarks and of the fault cases share."""
+"""Command lines: options that the benchmarks and the fault cases share, and commands that refuse theirs."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+
+# Runs a command that refuses its command line, and returns the one line that it says.
+Refused = Callable[[list[str]], str]
 
 
 def names_from(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:

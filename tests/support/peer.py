@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
@@ -16,7 +17,7 @@ Talk = Callable[[Reader, Writer], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def serving(talk: Talk) -> AsyncIterator[int]:
+async def serving(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Listen on a free port, and run `talk` for each connection."""
 
     async def serve(reader: Reader, writer: Writer) -> None:
@@ -24,10 +25,10 @@ async def serving(talk: Talk) -> AsyncIterator[int]:
             await talk(reader, writer)
         finally:
             writer.close()
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import re
 import socket
@@ -18,20 +17,16 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from mirrormaker.errors import ClusterError, SettingError, ZooKeeperError
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.host_port import join_host_port, split_host_port
+from mirrormaker.zookeeper.quiet_client import UNREADABLE, close, new_client
 from mirrormaker.zookeeper.registrations import Registration, registration
 
 _PORT = 2181
 _TIMEOUT = 6.0  # seconds for a connection or a response: the old consumer's default for a ZooKeeper session
-# kazoo logs every attempt. Users get one error instead.
-_SILENT = logging.getLogger("mirrormaker.kazoo")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 
 def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
@@ -62,8 +57,7 @@ class ZooKeeper:
 
     def __enter__(self) -> ZooKeeper:
         hosts = ",".join(join_host_port(*server) for server in self._servers)
-        retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
-        client = KazooClient(hosts + self._chroot, self.timeout, connection_retry=retry, logger=_SILENT)
+        client = new_client(hosts + self._chroot, self.timeout)
         started = time.monotonic()
         try:
             connected = _has_address(self._servers) and client.start_async().wait(self.timeout)
@@ -71,7 +65,7 @@ class ZooKeeper:
                 raise self._unreachable(time.monotonic() - started)
         except BaseException:
             # Closing waits for attempts that are under way. The caller should not.
-            threading.Thread(target=_close, args=[client], daemon=True).start()
+            threading.Thread(target=close, args=[client], daemon=True).start()
             raise
         self._client = client
         return self
@@ -80,7 +74,7 @@ class ZooKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         client, self._client = self._client, None
-        closing = threading.Thread(target=_close, args=[client], daemon=True)
+        closing = threading.Thread(target=close, args=[client], daemon=True)
         closing.start()
         closing.join(self.timeout)
 
@@ -88,7 +82,7 @@ class ZooKeeper:
 
     def brokers(self) -> dict[int, Registration]:
         """Return every broker that runs at the moment."""
-        paths = {name: f"/brokers/ids/{name}" for name in self._children("/brokers/ids") if name.isdecimal()}
+        paths = {name: f"/brokers/ids/{name}" for name in self._children("/brokers/ids") if _is_number(name)}
         znodes = self._read_all(paths.values())
         return {
             int(name): registration(int(name), znodes[path], f"ZooKeeper {self.connect}: {path}")
@@ -100,7 +94,7 @@ class ZooKeeper:
         """Return the partitions of a topic; none if there is no such topic."""
         path = f"/brokers/topics/{topic}"
         partitions = self._read_json(path).get("partitions", {})
-        if not isinstance(partitions, dict) or not all(str(number).isdecimal() for number in partitions):
+        if not isinstance(partitions, dict) or not all(map(_is_number, partitions)):
             raise self._malformed(path, partitions)
         return sorted(map(int, partitions))
 
@@ -184,8 +178,8 @@ class ZooKeeper:
         keys = {
             f"{parent}/{topic}/{name}": (topic, int(name))
             for topic, request in requests.items()
-            for name in self._wait(request, f"{parent}/{topic}", NoNodeError) or ()
-            if name.isdecimal()
+            for name in self._names(request, f"{parent}/{topic}")
+            if _is_number(name)
         }
         return {keys[path]: _text(data) for path, data in self._read_all(keys).items()}
 
@@ -193,7 +187,7 @@ class ZooKeeper:
         """Return the content of the znodes that exist. All requests are sent at once, to save round trips."""
         requests = {path: self._client.get_async(path) for path in paths}
         responses = {path: self._wait(request, path, NoNodeError) for path, request in requests.items()}
-        return {path: response[0] for path, response in responses.items() if response is not None}
+        return {path: response[0] or b"" for path, response in responses.items() if response is not None}
 
     def _read_json(self, path: str) -> dict[str, Any]:
         """Return a znode's JSON object; an empty one if there is no such znode."""
@@ -210,7 +204,12 @@ class ZooKeeper:
     def _children(self, path: str) -> list[str]:
         if not _is_path(path):
             return []
-        return sorted(self._wait(self._client.get_children_async(path), path, NoNodeError) or ())
+        return sorted(self._names(self._client.get_children_async(path), path))
+
+    def _names(self, request: Any, path: str) -> list[str]:
+        """Return the names below a znode; none if there is no such znode. Names that no znode can have are left out."""
+        names = self._wait(request, path, NoNodeError) or ()
+        return [name for name in names if name and "/" not in name and _is_path(f"/{name}")]
 
     def _exists(self, path: str) -> bool:
         return _is_path(path) and self._wait(self._client.exists_async(path), path) is not None
@@ -227,6 +226,10 @@ class ZooKeeper:
             # For example, NoAuthError becomes "no auth".
             reason = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).lower()
             raise ClusterError(f"ZooKeeper {self.connect}: {path}: {reason}") from error
+        except UNREADABLE as error:
+            raise ZooKeeperError(
+                f"ZooKeeper {self.connect} sent a response about {path} that cannot be read"
+            ) from error
 
     def _malformed(self, path: str, value: object) -> ClusterError:
         return ClusterError(
@@ -261,15 +264,13 @@ def _failure(host: str, port: int) -> str:
     return "it answers, but not as a ZooKeeper that is in service"
 
 
-def _close(client: KazooClient) -> None:
-    with contextlib.suppress(Exception):
-        client.stop()
-        client.close()
-
-
 def _is_path(path: str) -> bool:
     """Return True if a znode can have this path: some names of groups are not allowed in ZooKeeper."""
     return all(name and name not in (".", "..") for name in path[1:].split("/")) and "\0" not in path
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch("[0-9]{1,10}", name) is not None
 
 
 def _checked_name(text: str) -> str:

@@ -11,15 +11,13 @@ import pytest
 
 from mirrormaker.cli import call, translate
 from mirrormaker.model.offset_translation import Translation
+from tests.support.command_line import Refused
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> list[str]:
+def line(both_files: list[str]) -> list[str]:
     """The beginning of a command line with two files that are all right."""
-    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
-    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
-    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
-    return ["translate", "--consumer.config", str(consumer), "--producer.config", str(producer), "--topic", "orders"]
+    return ["translate", *both_files, "--topic", "orders"]
 
 
 @pytest.fixture
@@ -88,13 +86,8 @@ def test_a_list_and_a_group_are_taken_as_they_are(
         ),
     ],
 )
-def test_a_mistake_is_one_line(
-    line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call([*line, *more]) == 1
-    error = capsys.readouterr().err
-    assert words in error
-    assert len(error.splitlines()) == 1
+def test_a_mistake_is_one_line(line: list[str], more: tuple[str, ...], words: str, refused: Refused) -> None:
+    assert words in refused([*line, *more])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import re
 import secrets
 import time
 import urllib.error
@@ -26,10 +27,11 @@ Exchange = Generator[bytes, bytes, bytes | None]
 
 SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # SCRAM's iteration count. With fewer, a server that poses as the broker could guess the password (Java has the same
-# limit). With more, it could keep this client busy for hours; a million takes two seconds.
-_LEAST_ITERATIONS, _MOST_ITERATIONS = 4096, 1_000_000
+# limit). With more, it could keep this client busy for hours: these take half a second. Kafka's tools allow 16,384.
+_LEAST_ITERATIONS, _MOST_ITERATIONS = 4096, 300_000
 _TOKEN_TIMEOUT = 4.0  # seconds for the OAuth server: a user waits for the first line of an error
 _LONGEST_TOKEN_ANSWER = 1 << 20  # bytes
+_TOKEN = re.compile("[!-~]+")  # RFC 6749, appendix A.12; a broker takes control characters for the end of the token
 _TOKEN_SHARE = 0.8  # of a token's lifetime; the rest is for clocks that differ
 
 
@@ -58,12 +60,12 @@ def scram(login: Password, digest: str) -> Exchange:
     client_first = f"n={user},r={nonce}"
     server_first = yield f"n,,{client_first}".encode()
     challenge = _attributes(server_first)
-    salt, count = _bytes(challenge.get("s", "")), int(challenge["i"]) if challenge.get("i", "").isdecimal() else 0
+    salt, count = _bytes(challenge.get("s", "")), _number(challenge.get("i", ""))
     if not challenge.get("r", "").startswith(nonce) or not salt or not _LEAST_ITERATIONS <= count <= _MOST_ITERATIONS:
         raise LoginError("its answer to SCRAM is not one that a Kafka broker gives")
     salted = hashlib.pbkdf2_hmac(digest, login.password.encode(), salt, count)
     client_final = f"c=biws,r={challenge['r']}"
-    auth_message = f"{client_first},{server_first.decode()},{client_final}".encode()
+    auth_message = b",".join((client_first.encode(), server_first, client_final.encode()))
     key = hmac.digest(salted, b"Client Key", digest)
     signature = hmac.digest(hashlib.new(digest, key).digest(), auth_message, digest)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
@@ -76,6 +78,11 @@ def scram(login: Password, digest: str) -> Exchange:
 
 def _attributes(message: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in message.decode("utf-8", "replace").split(",") if "=" in part)
+
+
+def _number(text: str) -> int:
+    """Return a number of a few digits; 0 for every other text. Python refuses to convert thousands of digits."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _bytes(text: str) -> bytes:
@@ -108,6 +115,8 @@ def _token(login: OAuthClient) -> str:
         with _opener.open(request, timeout=_TOKEN_TIMEOUT) as answer:
             document = json.loads(answer.read(_LONGEST_TOKEN_ANSWER))
         token, seconds = str(document["access_token"]), float(document.get("expires_in", 0))
+        if not _TOKEN.fullmatch(token):
+            raise ValueError
     except urllib.error.HTTPError as error:
         raise LoginError(f"{login.token_url} gives {login} no token: HTTP {error.code} {error.reason}") from None
     except OSError as error:
@@ -115,7 +124,7 @@ def _token(login: OAuthClient) -> str:
         raise LoginError(f"{login.token_url} gives {login} no token: {reason}") from None
     except http.client.HTTPException:
         raise LoginError(f"{login.token_url} does not answer as a web server does: http or https?") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise LoginError(f"{login.token_url} does not answer with a token, as OAuth servers do") from None
     _tokens[login] = token, time.monotonic() + _TOKEN_SHARE * seconds
     return token

@@ -10,6 +10,8 @@ from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.protocol.messages import MetadataRequest
 
 _OPERATIONS = {"Read": 3, "Write": 4}  # Kafka's codes of ACL operations
+# An answer names the partitions of its topics too.
+_TOPICS_AT_A_TIME = 1000
 
 
 def denied(endpoint: Endpoint, operations: str | Collection[str], kind: str, name: str = "") -> str:
@@ -31,18 +33,25 @@ async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[st
 
     Brokers before 2.3 do not tell; there every operation counts as allowed.
     """
-    row = MetadataRequest.MetadataRequestTopic
-    names = set(topics)
+    names = sorted(set(topics))
     if not names or not await cluster.lists_permissions():
         return {}
+    found: dict[str, list[str]] = {}
+    for first in range(0, len(names), _TOPICS_AT_A_TIME):
+        found |= await _missing(cluster, names[first : first + _TOPICS_AT_A_TIME], needed)
+    return found
+
+
+async def _missing(cluster: Cluster, names: list[str], needed: Collection[str]) -> dict[str, list[str]]:
+    row = MetadataRequest.MetadataRequestTopic
     request = MetadataRequest(
-        topics=[row(name=name) for name in sorted(names)],
+        topics=[row(name=name) for name in names],
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
     )
-    found: dict[str, list[str]] = {}
+    found, asked = dict[str, list[str]](), set(names)
     for topic in (await cluster.ask(request)).topics:
-        if topic.name not in names:
+        if topic.name not in asked:
             continue
         if topic.error_code == TOPIC_AUTHORIZATION_FAILED:
             found[topic.name] = list(needed)

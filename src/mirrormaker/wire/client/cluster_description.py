@@ -1,16 +1,29 @@
-"""The description of a cluster by one of its brokers: the brokers, and the topics with their partitions and leaders."""
+"""The description of a cluster by one of its brokers: the brokers, and the topics with their partitions and leaders.
+
+The answer lists every partition of a cluster, and must not take a second: it is decoded here, and not by kafka-python's schema.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
-from mirrormaker.wire.protocol.messages import ApiMessage
-from mirrormaker.wire.transport.connection import read_answer
+from mirrormaker.wire.protocol.answer_checks import check_address, check_topic_name
+from mirrormaker.wire.protocol.codec import Reader, read_varint
+from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
+from mirrormaker.wire.protocol.schema_decoder import read_text
+
+# Topics and partitions of a whole cluster. KRaft is made for 200,000 partitions at most.
+MOST_PARTITIONS = 1 << 18
 
 _NO_TOPIC_ID = bytes(16)
+_INT, _SHORT, _BOOL = (struct.Struct(layout) for layout in (">i", ">h", ">?"))
+# Error code, number, leader, and from version 7 on the leader epoch.
+_PARTITION_0, _PARTITION_7 = struct.Struct(">hii"), struct.Struct(">hiii")
+_NODE = 4  # bytes of a node id
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +35,7 @@ class Partition:
     replicas: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A topic and its partitions; the id is all zeros where brokers have none (before Kafka 2.8)."""
 
@@ -32,7 +45,7 @@ class Topic:
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Description:
     """A broker's description of its cluster. `refused` are topics that it does not describe, and the error codes."""
 
@@ -50,36 +63,144 @@ class DescriptionReader:
     def __init__(self) -> None:
         self._last: tuple[int, bytes, Description] | None = None
 
-    def __call__(self, request: ApiMessage, data: memoryview, version: int) -> Description:
+    def __call__(self, _request: ApiMessage, data: memoryview, version: int) -> Description:
         raw = bytes(data)
         if self._last is None or self._last[:2] != (version, raw):
-            self._last = version, raw, _description(read_answer(request, data, version))
+            self._last = version, raw, decode_description(raw, version)
         return self._last[2]
 
 
-def _description(answer: Any) -> Description:
-    usable = (_topic(topic) for topic in answer.topics if topic.error_code in (0, LEADER_NOT_AVAILABLE))
-    found = {topic.name: topic for topic in usable if topic.partitions}
-    refused = {
-        topic.name: topic.error_code
-        for topic in answer.topics
-        if topic.error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION) and topic.name and topic.name not in found
-    }
-    brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
-    return Description(answer.error_code or 0, answer.cluster_id or "", answer.controller_id, brokers, found, refused)
+def decode_description(data: bytes, version: int) -> Description:
+    """Decode an answer to Metadata; raise BadFrame if the bytes are malformed, or describe what no cluster can be."""
+    reader = Reader(memoryview(data), MetadataRequest.flexible_version_q(version), MOST_PARTITIONS)
+    try:
+        return _read_description(reader, version)
+    except BadFrame as error:
+        raise BadFrame(
+            f"the answer to {MetadataRequest.name} (version {version}) cannot be decoded: {error}"
+        ) from error
+
+
+def _read_description(reader: Reader, version: int) -> Description:
+    if version >= 3:
+        reader.take(_INT)  # throttle time
+    brokers = _read_brokers(reader, version)
+    cluster_id = read_text(reader) if version >= 2 else None
+    (controller,) = reader.take(_INT) if version >= 1 else (-1,)
+    names: set[str] = set()
+    topics: dict[str, Topic] = {}
+    refused: dict[str, int] = {}
+    count = reader.count()
+    for _ in range(count):
+        error, name, topic_id, is_internal, partitions = _read_topic(reader, version)
+        names.add(name)
+        is_usable = error in (0, LEADER_NOT_AVAILABLE)
+        if is_usable:
+            check_topic_name(name)
+        if is_usable and partitions:
+            topics[name] = Topic(name, topic_id, is_internal, partitions)
+        elif error not in (0, UNKNOWN_TOPIC_OR_PARTITION) and name:
+            refused[name] = error
+    if len(names) < count:
+        raise BadFrame("some topics occur twice")
+    if 8 <= version <= 10:
+        reader.take(_INT)  # authorized operations
+    (error,) = reader.take(_SHORT) if version >= 13 else (0,)
+    reader.skip_tags()
+    return Description(error, cluster_id or "", controller, brokers, topics, refused)
+
+
+def _read_brokers(reader: Reader, version: int) -> dict[int, tuple[str, int]]:
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in range(reader.count()):
+        (node,), host, (port,) = reader.take(_INT), read_text(reader) or "", reader.take(_INT)
+        if version >= 1:
+            read_text(reader)  # rack
+        reader.skip_tags()
+        check_address(node, host, port)
+        if node in brokers:
+            raise BadFrame("some brokers occur twice")
+        brokers[node] = host, port
+    return brokers
+
+
+def _read_topic(reader: Reader, version: int) -> tuple[int, str, bytes, bool, dict[int, Partition]]:
+    """Return the error code of a topic, its name, its id, whether it is internal, and its partitions."""
+    (error,), name = reader.take(_SHORT), read_text(reader)
+    if name is None:
+        raise BadFrame("a topic has no name")
+    topic_id = bytes(reader.slice(len(_NO_TOPIC_ID))) if version >= 10 else _NO_TOPIC_ID
+    (is_internal,) = reader.take(_BOOL) if version >= 1 else (False,)
+    count = reader.count()
+    partitions: dict[int, Partition] = {}
+    if count:
+        read = _read_flexible_partitions if reader.flexible else _read_fixed_partitions
+        try:
+            read(reader, version, count, partitions)
+        except (struct.error, IndexError) as cut:
+            raise BadFrame("a response ends in the middle of a partition") from cut
+        if len(partitions) < count or min(partitions) < 0:
+            raise BadFrame(f"the partitions of {name!r} have numbers that occur twice, or that are negative")
+        if max(partitions) != count - 1:
+            # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
+            present = next(number for number in range(count) if number not in partitions)
+            partitions = {number: partitions[number] for number in range(present)}
+    if version >= 8:
+        reader.take(_INT)  # authorized operations
+    reader.skip_tags()
+    return error, name, topic_id, bool(is_internal), partitions
 
 
 # Thousands of partitions have few leaders and leader epochs: they share the values.
 _partition = lru_cache(maxsize=1024)(Partition)
 
 
-def _topic(answer: Any) -> Topic:
-    rows = sorted(answer.partitions, key=lambda p: p.partition_index)
-    partitions = {
-        number: _partition(p.leader_id, max(-1, p.leader_epoch), len(p.replica_nodes))
-        for number, p in enumerate(rows)
-        # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
-        if number == p.partition_index
-    }
-    topic_id = answer.topic_id.bytes if answer.topic_id is not None else _NO_TOPIC_ID
-    return Topic(answer.name, topic_id, bool(answer.is_internal), partitions)
+def _read_flexible_partitions(reader: Reader, _version: int, count: int, partitions: dict[int, Partition]) -> None:
+    """Add partitions by number, from version 9 on."""
+    data, at = reader.data, reader.at
+    for _ in range(count):
+        _error, number, leader, epoch = _PARTITION_7.unpack_from(data, at)
+        # The lists of replicas, replicas in sync and offline replicas. Nearly all of them have a length of one byte.
+        replicas, at = _read_list(data, at + _PARTITION_7.size)
+        _in_sync, at = _read_list(data, at)
+        _offline, at = _read_list(data, at)
+        partitions[number] = _partition(leader, max(-1, epoch), replicas)
+        if data[at]:
+            reader.at = at
+            reader.skip_tags()
+            at = reader.at
+        else:
+            at += 1
+    reader.at = at
+
+
+def _read_list(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the length of a list of node ids, and the place where it ends."""
+    size = data[at]
+    if size >= 0x80:
+        size, at = read_varint(data, at)
+        at -= 1
+    if not size:
+        raise BadFrame("a partition has no list of replicas")
+    return size - 1, at + 1 + _NODE * (size - 1)
+
+
+def _read_fixed_partitions(reader: Reader, version: int, count: int, partitions: dict[int, Partition]) -> None:
+    """Add partitions by number, before version 9."""
+    layout, epoch = (_PARTITION_7, ()) if version >= 7 else (_PARTITION_0, (-1,))
+    lists = 3 if version >= 5 else 2
+    data, at = reader.data, reader.at
+    for _ in range(count):
+        _error, number, leader, *found = layout.unpack_from(data, at)
+        at += layout.size
+        lengths = []
+        for _ in range(lists):
+            (size,) = _INT.unpack_from(data, at)
+            if size < 0:
+                raise BadFrame("a partition has no list of replicas")
+            lengths.append(size)
+            at += _INT.size + _NODE * size
+        partitions[number] = _partition(leader, max(-1, *found, *epoch), lengths[0])
+    if at > len(data):
+        raise BadFrame("a response ends in the middle of a partition")
+    reader.at = at

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
 from mirrormaker.errors import BadFrame
-from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, MEMBER_ID_REQUIRED
+from mirrormaker.kafka_errors import MEMBER_ID_REQUIRED
 from mirrormaker.wire.protocol.messages import (
     ApiMessage,
     CreatePartitionsRequest,
@@ -22,7 +22,6 @@ from mirrormaker.wire.protocol.messages import (
     InitProducerIdRequest,
     JoinGroupRequest,
     ListOffsetsRequest,
-    MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
@@ -48,21 +47,8 @@ def check_answer(request: ApiMessage, answer: Any) -> None:
         raise BadFrame(f"the answer to {request.name} makes no sense: {error}") from error
 
 
-def _metadata(_request: Any, answer: Any) -> None:
-    for broker in answer.brokers:
-        _check_address(broker)
-    _check_unique("brokers", [broker.node_id for broker in answer.brokers])
-    for topic in answer.topics:
-        _require(topic.name is not None, "a topic has no name")
-        if topic.error_code in (0, LEADER_NOT_AVAILABLE):
-            _check_name(topic.name)
-            numbers = [partition.partition_index for partition in topic.partitions]
-            _check_unique("partitions", numbers)
-            _require(min(numbers, default=0) >= 0, "a partition has a negative number")
-    _check_unique("topics", [topic.name for topic in answer.topics])
-
-
-def _check_name(topic: str) -> None:
+def check_topic_name(topic: str) -> None:
+    """Raise BadFrame for a name that no topic can have."""
     _require(0 < len(topic) <= _LONGEST_NAME and topic.isprintable(), "a topic has a name that no topic can have")
 
 
@@ -71,14 +57,19 @@ def _coordinator(request: Any, answer: Any) -> None:
         _check_same(request.coordinator_keys, (row.key for row in answer.coordinators))
         for row in answer.coordinators:
             if row.error_code == 0:
-                _check_address(row)
+                _check_broker(row)
     elif answer.error_code == 0:
-        _check_address(answer)
+        _check_broker(answer)
 
 
-def _check_address(broker: Any) -> None:
-    is_host = 0 < len(broker.host) <= _LONGEST_HOST and broker.host.isprintable() and " " not in broker.host
-    if broker.node_id < 0 or not is_host or not 0 < broker.port <= _MAX_PORT:
+def _check_broker(broker: Any) -> None:
+    check_address(broker.node_id, broker.host, broker.port)
+
+
+def check_address(node: int, host: str, port: int) -> None:
+    """Raise BadFrame for an address that no broker can have."""
+    is_host = 0 < len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
+    if node < 0 or not is_host or not 0 < port <= _MAX_PORT:
         raise BadFrame("a broker has an impossible address")
 
 
@@ -111,7 +102,7 @@ def _offset_fetch(request: Any, answer: Any) -> None:
         _check_same(((t.name, number) for t in request.topics for number in t.partition_indexes), found)
     _check_unique("partitions", found)
     for name, partition in rows:
-        _check_name(name)
+        check_topic_name(name)
         _require(partition.partition_index >= 0, "a partition has a negative number")
         _require(partition.error_code != 0 or partition.committed_offset >= -1, "a committed offset is negative")
 
@@ -195,7 +186,6 @@ _CHECKS: dict[type[ApiMessage], Callable[[Any, Any], None]] = {
     InitProducerIdRequest: _init_producer_id,
     JoinGroupRequest: _join_group,
     ListOffsetsRequest: _list_offsets,
-    MetadataRequest: _metadata,
     OffsetCommitRequest: _offset_commit,
     OffsetFetchRequest: _offset_fetch,
     OffsetForLeaderEpochRequest: _offset_for_leader_epoch,

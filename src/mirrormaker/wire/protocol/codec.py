@@ -106,9 +106,24 @@ class Reader:
             return byte - 1
         return self.varint() - 1 if self.flexible else self.take(_INT)[0]
 
+    def count(self) -> int:
+        """Read the number of elements that follow; raise BadFrame if there is no list, or one of too many elements."""
+        count = self.length()
+        if count < 0:
+            raise BadFrame("a list is null")
+        self.begin_elements(count)
+        return count
+
+    def short_length(self) -> int:
+        """Read the length of a text; -1 is null."""
+        if self.flexible and self.at < len(self.data) and (byte := self.data[self.at]) < 0x80:
+            self.at += 1
+            return byte - 1
+        return self.varint() - 1 if self.flexible else self.take(_SHORT)[0]
+
     def string(self) -> str | None:
         """Read a nullable string."""
-        size = self.varint() - 1 if self.flexible else self.take(_SHORT)[0]
+        size = self.short_length()
         return None if size < 0 else str(bytes(self.slice(size)), "utf-8", "replace")
 
     def tags(self) -> Iterator[tuple[int, Reader]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.protocol.offset_rows import METADATA_AT, PLAIN_ROW, TAGS_AT, row_places
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS = 90, 91
@@ -23,8 +24,6 @@ FETCH_VERSIONS, COMMIT_VERSIONS, SHARE_VERSIONS = (8, 9), (8, 9), (0, 0)
 
 MOST_ROWS = 1 << 20  # partitions of one answer
 _LONGEST_NAME = 255  # characters of a topic's name
-_PLAIN_ROW = 20  # bytes of a partition without metadata and tagged fields
-_METADATA_AT, _TAGS_AT = 16, 19
 _ROW, _COMMIT_ROW = struct.Struct(">iqi"), struct.Struct(">iqi")
 _SHARE_ROW = struct.Struct(">iq")
 _INT, _SHORT = struct.Struct(">i"), struct.Struct(">h")
@@ -70,13 +69,11 @@ class TopicOffsets:
             }
         else:
             found = {}
-            reader = Reader(memoryview(self.raw), True, MOST_ROWS)
-            for _ in range(self._count):
-                partition, offset, _epoch = reader.take(_ROW)
-                metadata = reader.string() or ""
-                (error,) = reader.take(_SHORT)
-                reader.skip_tags()
-                found[partition] = CommittedRow(offset, metadata, error)
+            raw = self.raw
+            for at, begin, end in row_places(Reader(memoryview(raw), True, MOST_ROWS), self._count):
+                partition, offset, _epoch = _ROW.unpack_from(raw, at)
+                (error,) = _SHORT.unpack_from(raw, end)
+                found[partition] = CommittedRow(offset, str(raw[begin:end], "utf-8", "replace"), error)
         if len(found) != self._count or min(found, default=0) < 0:
             raise BadFrame("the answer to OffsetFetch names a partition twice, or one that cannot be")
         if any(row.offset < -1 and not row.error for row in found.values()):
@@ -147,20 +144,17 @@ def _read_topic(reader: Reader) -> TopicOffsets:
         raise BadFrame("the answer to OffsetFetch has a topic without partitions")
     reader.begin_elements(count)
     start, data = reader.at, reader.data
-    plain_end = start + count * _PLAIN_ROW
+    plain_end = start + count * PLAIN_ROW
     is_plain = False
     if plain_end <= len(data):
-        rows = np.frombuffer(data[start:plain_end], np.uint8).reshape(count, _PLAIN_ROW)
+        rows = np.frombuffer(data[start:plain_end], np.uint8).reshape(count, PLAIN_ROW)
         # An empty metadata has the length 1, a missing one 0.
-        is_plain = bool((rows[:, _METADATA_AT] <= 1).all() and not rows[:, _TAGS_AT].any())
+        is_plain = bool((rows[:, METADATA_AT] <= 1).all() and not rows[:, TAGS_AT].any())
     if is_plain:
         reader.at = plain_end
     else:
-        for _ in range(count):
-            reader.take(_ROW)
-            reader.string()
-            reader.take(_SHORT)
-            reader.skip_tags()
+        for _ in row_places(reader, count):
+            pass
     raw = bytes(data[start : reader.at])
     reader.skip_tags()
     return TopicOffsets(raw, count, is_plain)

@@ -38,7 +38,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import schema_decoder
-from mirrormaker.wire.protocol.codec import MOST_ELEMENTS
 
 __all__ = [
     "ApiMessage",
@@ -86,8 +85,6 @@ _RESPONSES = _responses_by_api_key()
 # Bytes; a longer answer ends the connection. An answer that lists topics, partitions or members of a group can be long:
 # 64 MB are more than a million partitions. Fetch carries records, whose size the request limits.
 _LONGEST_ANSWER, _LONGEST_LIST, _LONGEST_FETCH = 1 << 20, 64 << 20, 256 << 20
-# Partitions of a whole cluster; the other answers are about those that a mirror has asked for.
-_MOST_PARTITIONS = 1 << 18
 _FETCH = 1
 _SHORT_ANSWERS = frozenset(
     request.API_KEY
@@ -113,8 +110,7 @@ def longest_answer(api_key: int) -> int:
 def decode_response(request: type[ApiMessage], data: memoryview | bytes, version: int) -> Any:
     """Decode the answer to a request of this type; raise BadFrame if the bytes are malformed."""
     try:
-        most = _MOST_PARTITIONS if request is MetadataRequest else MOST_ELEMENTS
-        return schema_decoder.decode(_RESPONSES[request.API_KEY], memoryview(data), version, most)
+        return schema_decoder.decode(_RESPONSES[request.API_KEY], memoryview(data), version)
     except BadFrame as error:
         raise BadFrame(f"the answer to {request.name} (version {version}) cannot be decoded: {error}") from error
 

@@ -2,7 +2,7 @@
 
 kafka-python's own decoder trusts the bytes that it is given: a varint may have any length, a structure with a tagged field copies
 the rest of the answer, a text may end beyond the data, and every field may be null. Here the work is proportional to the size
-of the data, and so is a length: it counts only if so many bytes are left. A message has a bounded number of elements,
+of the data, and so is a length: it counts only if so many bytes are left. The elements of lists have a bounded number of fields,
 and a field is null only where its schema allows it.
 """
 
@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from mirrormaker.errors import BadFrame
-from mirrormaker.wire.protocol.codec import MOST_ELEMENTS, Reader
+from mirrormaker.wire.protocol.codec import Reader
 
 Read = Callable[[Reader], Any]  # reads one field
 
@@ -26,14 +26,21 @@ _NULL_STRUCTURE = -1
 _BYTE, _SHORT, _UNSIGNED = (struct.Struct(layout) for layout in (">b", ">h", ">I"))
 
 
-def decode(message: Any, data: memoryview, version: int, most_elements: int = MOST_ELEMENTS) -> Any:
+# Work that the elements of an answer may be, which takes a second on a slow machine: partitions of an OffsetFetch count 5 each,
+# so there can be 131,072 of them, and groups of a DescribeGroups 9 each.
+MOST_WORK = 5 << 17
+_WORK_OF_STRUCTURE = 2  # beside one for each of its fields, where adjacent numbers are one field
+_NUMBERS_AT_A_TIME = 2  # that are as much work as one field
+
+
+def decode(message: Any, data: memoryview, version: int, most_work: int = MOST_WORK) -> Any:
     """Return an instance of `message`, one of kafka-python's message classes; raise BadFrame if the bytes are malformed."""
-    return _message_reader(message, version)(Reader(data, message.flexible_version_q(version), most_elements))
+    return _message_reader(message, version)(Reader(data, message.flexible_version_q(version), most_work))
 
 
 def decode_versioned(message: Any, data: bytes) -> Any:
     """Return an instance of a message that begins with its own version; a version from the future is read as the newest known."""
-    reader = Reader(memoryview(data), False)
+    reader = Reader(memoryview(data), False, MOST_WORK)
     (version,) = reader.take(_SHORT)
     if version < 0:
         raise BadFrame(f"the version is {version}")
@@ -42,11 +49,12 @@ def decode_versioned(message: Any, data: bytes) -> Any:
 
 @functools.cache
 def _message_reader(message: Any, version: int) -> Read:
-    return _structure_reader(message, message._struct, version)
+    read, _work = _structure_reader(message, message._struct, version)
+    return read
 
 
-def _structure_reader(kind: Any, structure: Any, version: int) -> Read:
-    """Return the reader of a structure, which becomes an instance of the class `kind`."""
+def _structure_reader(kind: Any, structure: Any, version: int) -> tuple[Read, int]:
+    """Return the reader of a structure, which becomes an instance of the class `kind`, and how much work it is."""
     steps: list[tuple[Any, Any]] = []
     for is_fixed, fields in groupby(structure.untagged_fields(version), lambda field: field.is_batchable()):
         if is_fixed:  # adjacent numbers are read at once
@@ -76,7 +84,7 @@ def _structure_reader(kind: Any, structure: Any, version: int) -> Read:
                 setattr(instance, name, read_field(content))
         return instance
 
-    return read
+    return read, _WORK_OF_STRUCTURE + len(steps)
 
 
 def _field_reader(field: Any, version: int) -> Read:
@@ -94,13 +102,13 @@ def _field_reader(field: Any, version: int) -> Read:
 
 def _nullable_reader(field: Any, version: int) -> Read:
     if field.is_struct_array():
-        return functools.partial(_array, _structure_reader(field.data_class, field.array_of, version))
+        return functools.partial(_array, *_structure_reader(field.data_class, field.array_of, version))
     if field.is_array() and field.array_of.is_batchable():
         return functools.partial(_numbers, field.array_of._type)
     if field.is_array():
-        return functools.partial(_array, _element_reader(field.array_of))
+        return functools.partial(_array, _element_reader(field.array_of), 1)
     if field.is_struct():
-        read = _structure_reader(field.data_class, field, version)
+        read, _work = _structure_reader(field.data_class, field, version)
         return functools.partial(_nullable, read) if field.nullable_for_version_q(version) else read
     return _simple_reader(field)
 
@@ -124,11 +132,11 @@ def _simple_reader(field: Any) -> Read:
     return _SIMPLE[field.type_str]
 
 
-def _array(read: Read, reader: Reader) -> list[Any] | None:
+def _array(read: Read, work: int, reader: Reader) -> list[Any] | None:
     count = _count(reader, 1)
     if count is None:
         return None
-    reader.begin_elements(count)
+    reader.begin_elements(count * work)
     return [read(reader) for _ in range(count)]
 
 
@@ -136,6 +144,7 @@ def _numbers(kind: Any, reader: Reader) -> list[Any] | None:
     count = _count(reader, kind.size)
     if not count:
         return None if count is None else []
+    reader.begin_elements(count // _NUMBERS_AT_A_TIME)
     numbers = struct.unpack_from(f">{count}{kind.fmt}", reader.data, reader.at)
     reader.at += count * kind.size
     return list(numbers)
@@ -155,8 +164,9 @@ def _nullable(read: Read, reader: Reader) -> Any:
     return None if reader.take(_BYTE)[0] == _NULL_STRUCTURE else read(reader)
 
 
-def _text(reader: Reader) -> str | None:
-    size = reader.varint() - 1 if reader.flexible else reader.take(_SHORT)[0]
+def read_text(reader: Reader) -> str | None:
+    """Read a nullable text; raise BadFrame if it is not UTF-8."""
+    size = reader.short_length()
     if size == -1:
         return None
     try:
@@ -180,4 +190,4 @@ def _bits(reader: Reader) -> set[int] | None:
     return None if number == _NO_BITS else {bit for bit in range(32) if number >> bit & 1}
 
 
-_SIMPLE: dict[str, Read] = {"string": _text, "bytes": _data, "records": _data, "uuid": _id, "bitfield": _bits}
+_SIMPLE: dict[str, Read] = {"string": read_text, "bytes": _data, "records": _data, "uuid": _id, "bitfield": _bits}

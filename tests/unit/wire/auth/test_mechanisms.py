@@ -70,6 +70,9 @@ def test_scram_writes_commas_and_equals_signs_as_the_rfc_wants() -> None:
         b"r={nonce}x,s=AAAA,i=abc",
         b"r={nonce}x,s=A,i=4096",
         b"\xff\xfe",
+        b"r={nonce}x,s=AAAA,i=" + b"9" * 5000,
+        b"r={nonce}x,s=AAAA,i=300001",
+        "r={nonce}x,s=AAAA,i=\u0664\u0660\u0669\u0666".encode(),
     ],
 )
 def test_scram_does_not_go_on_with_a_broker_that_is_none(offer: bytes) -> None:
@@ -88,7 +91,23 @@ def test_scram_does_not_trust_a_broker_that_does_not_know_the_password() -> None
         exchange.send(f"v={forged}".encode())
 
 
+def test_scram_takes_every_byte_of_the_broker_for_its_proof() -> None:
+    """Bytes that are no text ended the login with an error of Python's own."""
+    exchange = scram(Password("user", "pencil"), "sha256")
+    nonce = next(exchange).rpartition(b"r=")[2]
+    assert exchange.send(b"r=%sx,s=AAAA,i=4096,x=\xff" % nonce).startswith(b"c=biws,r=")
+
+
 # -- OAUTHBEARER
+
+
+_NO_TOKENS = {
+    "/deep": b"[" * 100_000,
+    "/long": b'{"access_token": "a", "expires_in": 1%s}' % (b"0" * 400),
+    "/half": b'{"access_token": "\\ud800"}',
+    "/end": b'{"access_token": "a\\u0001auth=Bearer b"}',
+    "/none": b'{"access_token": ""}',
+}
 
 
 class Tokens(BaseHTTPRequestHandler):
@@ -104,6 +123,8 @@ class Tokens(BaseHTTPRequestHandler):
         right = base64.b64encode(f"me:{HUSH}".encode()).decode()
         if self.path == "/page":
             self._answer(200, b"<html>")
+        elif self.path in _NO_TOKENS:
+            self._answer(200, _NO_TOKENS[self.path])
         elif self.headers["Authorization"] == f"Basic {right}":
             self._answer(200, json.dumps({"access_token": f"t{len(self.asked)}", "expires_in": 3600}).encode())
         else:
@@ -161,6 +182,12 @@ def test_an_oauth_server_that_gives_no_token_is_named_with_its_reason(server: st
         with pytest.raises(LoginError, match=reason) as refused:
             next(oauthbearer(login))
         assert HUSH not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", _NO_TOKENS)
+def test_an_answer_that_holds_no_token_is_refused(path: str, server: str) -> None:
+    with pytest.raises(LoginError, match="does not answer with a token"):
+        next(oauthbearer(OAuthClient(f"{server}{path}", "me", HUSH)))
 
 
 def test_a_redirect_is_not_followed_with_the_secret(server: str) -> None:

@@ -17,9 +17,9 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from mirrormaker.errors import BadFrame, ConnectionLost, HungUp, Silent
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.cluster_description import decode_description
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
-from mirrormaker.wire.protocol.messages import ApiMessage
-from mirrormaker.wire.transport.connection import Connection, read_answer
+from mirrormaker.wire.transport.connection import Connection
 from tests.support.peer import Talk, correlation_of, frame, hear, run, serving
 from tests.support.scripted_broker import ScriptedBroker, metadata
 
@@ -273,15 +273,15 @@ def test_a_broker_that_talks_nonsense_is_not_asked_again_if_there_is_another_one
 def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
 
-    def counted(request: ApiMessage, data: memoryview, version: int) -> Any:
+    def counted(data: bytes, version: int) -> Any:
         decoded.append(len(data))
-        return read_answer(request, data, version)
+        return decode_description(data, version)
 
     async def test() -> None:
         broker = ScriptedBroker({})
         async with broker.running() as cluster:
             broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": 2})
-            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", counted)
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.decode_description", counted)
             for _ in range(5):
                 await cluster.refresh()
                 del cluster.topics["orders"]
@@ -297,14 +297,14 @@ def test_metadata_that_have_not_changed_are_not_decoded_again(monkeypatch: pytes
 def test_long_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
-    def noted(request: ApiMessage, data: memoryview, version: int) -> Any:
+    def noted(data: bytes, version: int) -> Any:
         threads.append(threading.current_thread())
-        return read_answer(request, data, version)
+        return decode_description(data, version)
 
     async def test() -> None:
         broker = ScriptedBroker({})
         async with broker.running() as cluster:
-            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.read_answer", noted)
+            monkeypatch.setattr("mirrormaker.wire.client.cluster_description.decode_description", noted)
             for partitions in (2, 3000):
                 broker.answers[_METADATA] = metadata({1: broker.port}, {"orders": partitions})
                 await cluster.refresh()

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import DescribeGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse, SyncGroupResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
@@ -181,10 +182,38 @@ def test_an_answer_of_countless_elements_is_refused_before_it_is_decoded() -> No
         listed = [topic(name=f"t{n}", partitions=rows) for n in range(topics)]
         return bytes(OffsetFetchResponse(version=7, topics=listed, error_code=0).encode(version=7))
 
-    taken = schema_decoder.decode(OffsetFetchResponse, memoryview(answer(10, 99)), 7, most_elements=1000)
+    # A topic has two fields, a partition three: adjacent numbers are one field. Each of them is a structure, which counts two.
+    work = 10 * 4 + 990 * 5
+    taken = schema_decoder.decode(OffsetFetchResponse, memoryview(answer(10, 99)), 7, work)
     assert len(taken.topics) == 10
     with pytest.raises(BadFrame, match="more than a broker can have"):
-        schema_decoder.decode(OffsetFetchResponse, memoryview(answer(11, 99)), 7, most_elements=1000)
+        schema_decoder.decode(OffsetFetchResponse, memoryview(answer(10, 99)), 7, work - 1)
+
+
+def test_elements_of_many_fields_may_be_fewer() -> None:
+    """131,072 groups took two seconds, and as many partitions half a second."""
+    group = DescribeGroupsResponse.DescribedGroup(
+        error_code=0, group_id="g", group_state="", protocol_type="", protocol_data="", members=[]
+    )
+    data = bytes(DescribeGroupsResponse(version=5, groups=[group] * 100).encode(version=5))
+    assert len(schema_decoder.decode(DescribeGroupsResponse, memoryview(data), 5, 900).groups) == 100
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        schema_decoder.decode(DescribeGroupsResponse, memoryview(data), 5, 899)
+
+
+def test_countless_numbers_are_refused() -> None:
+    """Sixteen million numbers in an answer of 64 MB took 600 MB."""
+    assert (
+        len(schema_decoder.decode_versioned(ConsumerProtocolAssignment, assignment(200_000)).assigned_partitions) == 1
+    )
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        schema_decoder.decode_versioned(ConsumerProtocolAssignment, assignment(2_000_000))
+
+
+def assignment(partitions: int) -> bytes:
+    topic = ConsumerProtocolAssignment.TopicPartition(topic="orders", partitions=list(range(partitions)))
+    made = ConsumerProtocolAssignment(version=1, assigned_partitions=[topic], user_data=b"")
+    return bytes(made.encode())
 
 
 def test_countless_tagged_fields_are_refused() -> None:

@@ -24,7 +24,7 @@ from mirrormaker.wire.auth.keystores import encrypt_private_key, load_private_ke
 from mirrormaker.wire.credentials import Tls
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.wire.transport.tls import openssl_name, ssl_context
-from tests.support.peer import Talk, echo, hear, run
+from tests.support.peer import Talk, echo, hear, run, serving
 
 RECORD = 16 * 1024
 
@@ -60,18 +60,8 @@ async def connected(made: Made, talk: Talk, tls: Tls, *, asks: bool = False) -> 
     served.load_cert_chain(made.server.pem)
     served.load_verify_locations(made.authority.pem)
     served.verify_mode = ssl.CERT_REQUIRED if asks else ssl.CERT_NONE
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await talk(reader, writer)
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=served)
-    async with server:
-        connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1], client_id="us", tls=tls)
+    async with serving(talk, served) as port:
+        connection = Connection("127.0.0.1", port, client_id="us", tls=tls)
         await connection.open(5)
         try:
             yield connection
