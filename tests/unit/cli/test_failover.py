@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.cli import call, failover, main_parser
+from tests.support.mistakes import error_of
 
-
-@pytest.fixture
-def line(tmp_path: Path) -> list[str]:
-    """The beginning of a command line with two files that are all right."""
-    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
-    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
-    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
-    return ["failover", "--consumer.config", str(consumer), "--producer.config", str(producer)]
+COMMAND = ("failover",)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +38,7 @@ def line(tmp_path: Path) -> list[str]:
 def test_a_mistake_is_one_line(
     line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call([*line, *more]) == 1
-    error = capsys.readouterr().err
-    assert words in error
-    assert len(error.splitlines()) == 1
+    assert words in error_of([*line, *more], capsys)
 
 
 def test_every_command_of_the_runbook_is_understood(line: list[str]) -> None:
@@ -63,18 +54,15 @@ def test_every_command_of_the_runbook_is_understood(line: list[str]) -> None:
 
 
 def test_several_sources_are_a_mistake(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call([*line, "--consumer.config", line[2], "--whitelist", ".*"]) == 1
-    assert "name the one source cluster" in capsys.readouterr().err
+    assert "name the one source cluster" in error_of([*line, "--consumer.config", line[2], "--whitelist", ".*"], capsys)
 
 
 @pytest.mark.parametrize("more", [("--whitelist", ".*"), ("--undo",)])
 def test_a_source_that_is_away_is_one_line_with_the_way_out(
     line: list[str], more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call([*line, *more]) == 1
-    error = capsys.readouterr().err
+    error = error_of([*line, *more], capsys)
     assert "the source cluster cannot be reached" in error and "--source.is.gone" in error
-    assert len(error.splitlines()) == 1
 
 
 def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:

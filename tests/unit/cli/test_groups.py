@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,17 +10,11 @@ from mirrormaker.cli import call
 from mirrormaker.groups import readiness_reader
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
 from mirrormaker.model.group_sync import Cost, State
+from tests.support.mistakes import error_of
+
+COMMAND = ("groups",)
 
 SEE = "(see mirrormaker groups --help)"
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> list[str]:
-    """The beginning of a command line with two files that are all right."""
-    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
-    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
-    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
-    return ["groups", "--consumer.config", str(consumer), "--producer.config", str(producer)]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +37,7 @@ def line(tmp_path: Path) -> list[str]:
 def test_a_mistake_is_one_line(
     line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call([*line, *more]) == 1
-    error = capsys.readouterr().err
-    assert words in error
-    assert len(error.splitlines()) == 1
+    assert words in error_of([*line, *more], capsys)
 
 
 def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,10 +48,8 @@ def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call([*line, "--groups", ".*"]) == 1
-    error = capsys.readouterr().err
+    error = error_of([*line, "--groups", ".*"], capsys)
     assert "the target cluster cannot be reached: 127.0.0.1:1: " in error and "(bootstrap.servers=127.0.0.1:1)" in error
-    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,9 @@ import pytest
 
 from mirrormaker.cli import call, translate
 from mirrormaker.model.offset_translation import Translation
+from tests.support.mistakes import error_of
 
-
-@pytest.fixture
-def line(tmp_path: Path) -> list[str]:
-    """The beginning of a command line with two files that are all right."""
-    consumer, producer = tmp_path / "source.properties", tmp_path / "target.properties"
-    consumer.write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=mirror\n")
-    producer.write_text("bootstrap.servers=127.0.0.1:1\n")
-    return ["translate", "--consumer.config", str(consumer), "--producer.config", str(producer), "--topic", "orders"]
+COMMAND = ("translate", "--topic", "orders")
 
 
 @pytest.fixture
@@ -91,10 +85,7 @@ def test_a_list_and_a_group_are_taken_as_they_are(
 def test_a_mistake_is_one_line(
     line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call([*line, *more]) == 1
-    error = capsys.readouterr().err
-    assert words in error
-    assert len(error.splitlines()) == 1
+    assert words in error_of([*line, *more], capsys)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +108,6 @@ def test_a_bad_file_is_named_with_its_line(
 ) -> None:
     file = tmp_path / "offsets"
     file.write_text(content, encoding="utf-8", errors="surrogateescape")
-    assert call([*line, "--offsets.file", str(file)]) == 1
-    error = capsys.readouterr().err
+    error = error_of([*line, "--offsets.file", str(file)], capsys)
     assert words in error
     assert str(file) in error
-    assert len(error.splitlines()) == 1
