@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
@@ -14,46 +12,12 @@ from kafka.structs import TopicPartition
 
 from mirrormaker.cli import call
 from mirrormaker.embedded import Cluster
+from tests.support.asking_groups import AskedGroups
 from tests.support.group_clients import commit, delete_offsets, send, set_share_offsets
 from tests.support.mirror_process import MirrorProcess
 from tests.support.waiting import wait_until
 
 INTERVAL = "sync.group.offsets.interval.seconds=1\n"
-
-
-class Asked:
-    """`mirrormaker groups` for one topic, in this process."""
-
-    def __init__(self, mirror: MirrorProcess, capsys: pytest.CaptureFixture[str], topic: str) -> None:
-        self._files = ["--consumer.config", str(mirror.source_file), "--producer.config", str(mirror.target_file)]
-        self._capsys, self._topic = capsys, topic
-
-    def text(self, *options: str, groups: str = "") -> tuple[int, str]:
-        """Return the exit code and the output."""
-        self._capsys.readouterr()
-        code = call(["groups", *self._files, "--groups", groups or f"{self._topic}.*", *options])
-        shown = self._capsys.readouterr()
-        assert not shown.err, shown.err
-        return code, shown.out
-
-    def translated(self, *options: str) -> list[tuple[int, int, int]]:
-        """Return partitions, offsets and translated offsets of `mirrormaker translate`."""
-        self._capsys.readouterr()
-        assert call(["translate", *self._files, "--topic", self._topic, "--json", *options]) == 0
-        found = json.loads(self._capsys.readouterr().out)
-        return [(row["partition"], row["offset"], row["to_offset"]) for row in found]
-
-    def rows(self, *options: str, groups: str = "") -> dict[str, dict[str, Any]]:
-        """Return the rows of the JSON document by the end of the group's name."""
-        code, out = self.text("--json", *options, groups=groups)
-        document = json.loads(out)
-        assert code == (0 if document["ready"] else 3)
-        rows = document["sources"][0]["groups"]
-        return {row["group"].removeprefix(f"{self._topic}-"): row for row in rows}
-
-    def states(self) -> dict[str, str]:
-        """Return the state of each group."""
-        return {name: row["state"] for name, row in self.rows().items()}
 
 
 @pytest.fixture
@@ -76,7 +40,7 @@ def mirror(source: Cluster, target: Cluster, topic_name: str, tmp_path: Path) ->
 def test_groups_are_ready_once_the_advice_is_followed(
     source: Cluster, target: Cluster, topic_name: str, mirror: MirrorProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = Asked(mirror, capsys, topic_name)
+    asked = AskedGroups(mirror, capsys, topic_name)
     groups = {name: f"{topic_name}-{name}" for name in ("synced", "ahead", "behind", "owned", "live", "share")}
     commit(target, groups["owned"], topic_name, {0: 1, 1: 2})
     set_share_offsets(target, groups["share"], topic_name, {0: 0})

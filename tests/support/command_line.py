@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-# Runs a command that refuses its command line, and returns the one line that it says.
-Refused = Callable[[list[str]], str]
-
 
 def names_from(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Return a parser for an option whose value is a list of known names, separated by commas."""

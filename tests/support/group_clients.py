@@ -61,9 +61,9 @@ async def _with_client(cluster: Cluster, work: Callable[[Client], object]) -> ob
 Change = Callable[[Client, dict[str, list[CommitRow]], dict[str, int]], Awaitable[dict[str, Any]]]
 
 
-def _change(cluster: Cluster, how: Change, group: str, topic: str, offsets: dict[int, int]) -> None:
+def _change(cluster: Cluster, how: Change, group: str, topic: str, offsets: dict[int, int], metadata: str = "") -> None:
     """Change a group's offsets; the first group of a cluster waits until the offsets topic is there and loaded."""
-    rows = [CommitRow(topic, partition, offset) for partition, offset in offsets.items()]
+    rows = [CommitRow(topic, partition, offset, metadata) for partition, offset in offsets.items()]
     expected = dict.fromkeys(((topic, partition) for partition in offsets), 0)
 
     async def work(client: Client) -> None:
@@ -79,9 +79,9 @@ def _change(cluster: Cluster, how: Change, group: str, topic: str, offsets: dict
     asyncio.run(_with_client(cluster, work))
 
 
-def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
+def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int], metadata: str = "") -> None:
     """Commit offsets without being a member of the group."""
-    _change(cluster, group_offsets.commit_offsets, group, topic, offsets)
+    _change(cluster, group_offsets.commit_offsets, group, topic, offsets, metadata)
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:

@@ -159,7 +159,9 @@ class Flow:
         )
         self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
-        self.group_sync = group_sync_of(source, target, settings, options, self.offset_map, scheduler, report)
+        self.group_sync = group_sync_of(
+            source, target, settings, options, self.offset_map, scheduler, self.membership, report
+        )
         self._listener = RebalanceListener(wiring.listener, report)
         self._zookeeper_writer: ZooKeeperWriter | None = None
         if zookeeper is not None and settings.tells_zookeeper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.errors import SettingError
 from mirrormaker.events import event
@@ -25,6 +26,7 @@ def group_sync_of(
     options: RunOptions,
     offset_map: MapKeeper | None,
     scheduler: Scheduler,
+    membership: Membership,
     report: event.Report,
 ) -> GroupSync | None:
     """Return the loop that keeps groups in step; None if no group is chosen. Raise SettingError without an offset map."""
@@ -41,5 +43,6 @@ def group_sync_of(
         interval=groups.interval,
         commits=groups.commits is not False,
         heartbeat_interval=groups.heartbeat_interval,
+        handled=None if options.message_handler is None else lambda name: name in membership.topics,
     )
     return GroupSync(source, target, sync, offset_map, lambda: scheduler.owned.keys(), report)

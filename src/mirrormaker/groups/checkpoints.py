@@ -4,8 +4,8 @@ Java's `RemoteClusterUtils` reads the topic `<alias>.checkpoints.internal`. For 
 offset on the target that is not in it belongs to somebody else. Rows are never deleted and never hold a negative offset,
 because the Java client fails at either, for all groups.
 
-A row has one field more than MirrorMaker 2's, at its end, where the Java client does not look: the offset that was on the
-target before.
+A row has two fields more than MirrorMaker 2's, at its end, where the Java client does not look: the offset that was on the
+target before, and a mark of the group's offsets on the source.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.model.group_sync import Memory
@@ -24,7 +24,7 @@ from mirrormaker.wire.client.keyed_topic import KeyedWriter
 HEARTBEATS = "heartbeats"
 _SHORT, _INT, _VERSION = struct.Struct(">h"), struct.Struct(">i"), 0
 _VALUE = struct.Struct(">hqq")  # version, upstream offset, downstream offset
-_BEFORE = struct.Struct(">q")
+_BEFORE, _MARK = struct.Struct(">q"), struct.Struct(">I")
 _HEARTBEAT = struct.Struct(">hq")  # version, timestamp
 _LONGEST = (1 << 15) - 1  # bytes of a string
 
@@ -42,6 +42,7 @@ class Checkpoint:
     downstream: int
     metadata: str = ""
     before: int = -1
+    mark: int = 0
 
     def encode(self) -> tuple[bytes, bytes]:
         """Return key and value as MirrorMaker 2 writes them."""
@@ -49,7 +50,7 @@ class Checkpoint:
         if min(self.upstream, self.downstream) < 0:
             raise ValueError(f"a checkpoint of group {self.group} has a negative offset")
         value = _VALUE.pack(_VERSION, self.upstream, self.downstream) + _string(self.metadata)
-        return key, value + _BEFORE.pack(self.before)
+        return key, value + _BEFORE.pack(self.before) + _MARK.pack(self.mark)
 
     @classmethod
     def decode(cls, key: bytes, value: bytes) -> Checkpoint:
@@ -62,11 +63,13 @@ class Checkpoint:
             metadata, at = _read_string(value, _VALUE.size)
             # Rows of MirrorMaker 2 itself end here.
             before = _BEFORE.unpack_from(value, at)[0] if len(value) >= at + _BEFORE.size else -1
+            at += _BEFORE.size
+            mark = _MARK.unpack_from(value, at)[0] if len(value) >= at + _MARK.size else 0
         except (struct.error, UnicodeDecodeError) as error:
             raise BadFrame(f"a checkpoint cannot be read: {error}") from error
         if version != _VERSION or partition < 0 or downstream < 0:
             raise BadFrame("a checkpoint has an unknown version, or a negative number")
-        return cls(group, topic, partition, upstream, downstream, metadata, before)
+        return cls(group, topic, partition, upstream, downstream, metadata, before, mark)
 
 
 def encode_heartbeat(source: str, target: str, timestamp: int) -> tuple[bytes, bytes]:
@@ -137,13 +140,15 @@ class Checkpoints:
         # Our own rows come back when the topic is read further.
         if known is None or known.last != row.downstream:
             older = known.last if known is not None else -1
-            rows[row.partition] = Memory(row.downstream, row.before, older)
+            rows[row.partition] = Memory(row.downstream, row.before, older, row.mark)
+        elif known.mark != row.mark:
+            rows[row.partition] = replace(known, mark=row.mark)
 
     def confirm(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Note that the target shows the last offset that we wrote: only that one is ours from now on."""
         known = self.memory.get((group, topic), {}).get(partition)
-        if known is not None and known.last == offset and known != Memory(offset):
-            self.memory[group, topic][partition] = Memory(offset)
+        if known is not None and known.last == offset and (known.before, known.older) != (-1, -1):
+            self.memory[group, topic][partition] = Memory(offset, mark=known.mark)
 
 
 class Heartbeats:

@@ -10,9 +10,11 @@ from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.failover_report import GroupStart
 from mirrormaker.groups.flow_ends import read_logs
-from mirrormaker.groups.group_survey import Survey, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
+from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.offset_writer import OffsetWriter
-from mirrormaker.groups.planning import Entry, Planner
+from mirrormaker.groups.planning import Entry, Look, Planner
+from mirrormaker.groups.routes import routes
 from mirrormaker.groups.sync import SyncSettings
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.group_sync import Aim, Log, Part, Presence, State, advice, aim, decide
@@ -20,7 +22,7 @@ from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.group_offsets import ListedGroup, list_groups
-from mirrormaker.wire.client.log_offsets import EARLIEST, find_offsets
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
 
@@ -102,8 +104,11 @@ class LastSync:
             return await self._look_at_checkpoints(logs)
         survey = await look(self._source, self._target, self._settings.is_chosen)
         starts, _ = await find_offsets(self._source, self._maps, EARLIEST)
-        planner = Planner(is_writing=self._settings.commits)
-        for _ in planner.plan(survey, self._maps, logs, starts, self._checkpoints.memory, everything=True):
+        ways, horizons = routes(self._maps), Horizons()
+        shared = set().union(*(way.shared for way in ways.values()))
+        horizons.note({key: log.end for key, log in logs.items()}, await known_offsets(self._source, shared, LATEST))
+        planner, found = Planner(is_writing=self._settings.commits), Look(self._maps, logs, starts, horizons)
+        for _ in planner.plan(survey, ways, found, self._checkpoints.memory, everything=True):
             await asyncio.sleep(0)
         return _Look(survey, planner.entries, logs)
 

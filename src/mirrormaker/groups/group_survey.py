@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
 from mirrormaker.model.group_sync import Presence
@@ -38,14 +38,17 @@ class Survey:
         return Presence.MEMBERS if there.is_active else Presence.FREE
 
 
-async def look(source: Cluster, target: Cluster, is_chosen: Callable[[str], bool]) -> Survey:
+async def look(
+    source: Cluster, target: Cluster, is_chosen: Callable[[str], bool], remembered: Container[str] = ()
+) -> Survey:
     """Read both sides. Raise an error if a broker of either cluster cannot list its groups.
 
-    The target is read first: an offset that the source commits meanwhile is seen in the next round.
+    The target is read first: an offset that the source commits meanwhile is seen in the next round. `remembered` are groups
+    to read there even if the source no longer has them.
     """
     here, there = await asyncio.gather(list_groups(source), list_groups(target))
     here = {name: group for name, group in here.items() if is_chosen(name)}
-    there = {name: group for name, group in there.items() if name in here}
+    there = {name: group for name, group in there.items() if name in here or name in remembered}
     target_offsets = await offsets_of(target, there, stable=False)
     source_offsets = await offsets_of(source, here, stable=True)
     return Survey(here, there, source_offsets, target_offsets)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.planning import Entry
@@ -23,40 +24,64 @@ from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import alter_share_offsets, commit_offsets, find_coordinators
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommitRow
+from mirrormaker.wire.transport.turns import give_way
 
 _AGAIN_AFTER = 30.0  # seconds after which a group that was refused is tried again
 _HAS_MEMBERS = frozenset({UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP})
 _NO_RIGHTS = frozenset({GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED})
+_OFFSETS_AT_ONCE = 1000  # in one write of the memory, and the commits after it
+
+GroupTopic = tuple[str, str]  # a group, and a topic of the target
+Changed = tuple[str, str, Entry]  # the same, and what was decided
+
+
+class _Refusal(NamedTuple):
+    """What the target answered, and the state that follows from it until the next attempt."""
+
+    state: State
+    code: int
+    ends_at: float  # on the monotonic clock
 
 
 class OffsetWriter:
-    """Remembers which groups the target has refused, and who coordinates the others."""
+    """Remembers what the target has refused, by group and topic, and who coordinates the groups."""
 
     def __init__(self, target: Cluster, *, commits: bool) -> None:
         """`commits` False: only the memory is written."""
         self._target, self._commits = target, commits
-        # Groups that the target refused: the state that follows, and when they are tried again.
-        self._refused: dict[str, tuple[State, float]] = {}
+        self._refused: dict[GroupTopic, _Refusal] = {}
         self._nodes: dict[str, int] = {}  # coordinators on the target
 
-    async def write(self, survey: Survey, checkpoints: Checkpoints, changed: list[tuple[str, str, Entry]]) -> None:
-        """Write the memory, then commit; a decision that the target refuses gets the state that follows."""
+    def reason(self, group: str, topic: str) -> str:
+        """Return why the target refused the offsets of a group in a topic; empty if it did not."""
+        refusal = self._refused.get((group, topic))
+        return "" if refusal is None or not refusal.code else str(BrokerError(refusal.code))
+
+    async def write(self, survey: Survey, checkpoints: Checkpoints, changed: list[Changed]) -> None:
+        """Write the memory, then commit; a decision that the target refuses gets the state that follows.
+
+        Some thousand offsets are written at a time: the rest of an event loop has its turn in between.
+        """
         now = time.monotonic()
-        self._refused = {group: row for group, row in self._refused.items() if row[1] > now}
+        self._refused = {key: refusal for key, refusal in self._refused.items() if refusal.ends_at > now}
+        for part in _parts(changed):
+            await self._write_part(survey, checkpoints, part, now)
+            await give_way()
+
+    async def _write_part(self, survey: Survey, checkpoints: Checkpoints, changed: list[Changed], now: float) -> None:
         commits: dict[str, list[CommitRow]] = {}
         rows: list[Checkpoint] = []
         for group, topic, entry in changed:
-            if group in self._refused:
+            if (group, topic) in self._refused:
                 continue
             for partition, decision in entry.decisions.items():
                 if decision.commit is None:
                     continue
-                upstream, before = entry.offsets[partition]
+                upstream, there = entry.offsets[partition]
                 metadata = entry.metadata.get(partition, "")
+                before = -1 if there is None else there
                 rows.append(
-                    Checkpoint(
-                        group, topic, partition, upstream, decision.commit, metadata, -1 if before is None else before
-                    )
+                    Checkpoint(group, topic, partition, upstream, decision.commit, metadata, before, entry.mark)
                 )
                 commits.setdefault(group, []).append(CommitRow(topic, partition, decision.commit, metadata))
         if rows:
@@ -75,17 +100,22 @@ class OffsetWriter:
         results = await commit_offsets(self._target, others, nodes)
         if shared:
             results |= await alter_share_offsets(self._target, shared, nodes)
-        states = {group: self._failed_state(group, results.get(group), now) for group in commits}
+        states: dict[GroupTopic, State | None] = {}
+        for group, part in commits.items():
+            for topic in {row.topic for row in part}:
+                states[group, topic] = self._failed_state(group, topic, results.get(group), now)
         self._note_written(changed, states)
 
     def _failed_state(
-        self, group: str, result: dict[TopicPartition, int] | Exception | None, now: float
+        self, group: str, topic: str, result: dict[TopicPartition, int] | Exception | None, now: float
     ) -> State | None:
-        """Return the state of a group whose commit failed; None if all of it was committed."""
-        codes = set(result.values()) if isinstance(result, dict) else set()
+        """Return the state of a group in a topic if its commit failed there; None if all of it was committed."""
+        found = result if isinstance(result, dict) else {}
+        codes = {code for key, code in found.items() if key[0] == topic}
         if codes == {0}:
             return None
         self._nodes.pop(group, None)
+        final = min((code for code in codes - {0} if not error_code(code).retriable), default=0)
         state: State | None = None
         if codes & _HAS_MEMBERS:
             state = State.ACTIVE
@@ -93,22 +123,37 @@ class OffsetWriter:
             state = State.NO_RIGHTS
         elif GROUP_ID_NOT_FOUND in codes:
             state = State.UNMOVABLE
-        elif any(not error_code(code).retriable for code in codes - {0}):
+        elif final:
             state = State.REFUSED
         elif isinstance(result, ClusterError):
             state = State.UNMOVABLE
         if state is not None:
-            self._refused[group] = (state, now + _AGAIN_AFTER)
+            self._refused[group, topic] = _Refusal(state, final, now + _AGAIN_AFTER)
         # A coordinator that is not known yet, or moves, is asked again in the next round.
         return state or State.PENDING
 
-    def _note_written(self, changed: list[tuple[str, str, Entry]], states: Mapping[str, State | None]) -> None:
+    def _note_written(self, changed: list[Changed], states: Mapping[GroupTopic, State | None]) -> None:
         """Note what was written. The next round reads it back."""
-        for group, _, entry in changed:
-            failed = states[group] if group in states else self._refused[group][0]
+        for group, topic, entry in changed:
+            key = group, topic
+            failed = states[key] if key in states else self._refused[key].state
             if failed is None:
                 entry.synced_at = time.time()
                 continue
             for partition, decision in entry.decisions.items():
                 if decision.commit is not None:
                     entry.decisions[partition] = decision._replace(state=failed)
+
+
+def _parts(changed: list[Changed]) -> Iterator[list[Changed]]:
+    """Yield the entries in parts of some thousand offsets. All entries of a group are in one part: each commit is a request."""
+    part: list[Changed] = []
+    size = 0
+    for row in changed:
+        if size >= _OFFSETS_AT_ONCE and row[0] != part[-1][0]:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += len(row[2].decisions)
+    if part:
+        yield part

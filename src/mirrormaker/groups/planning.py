@@ -6,12 +6,14 @@ at every few seconds.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from mirrormaker.groups.group_survey import Survey
+from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.routes import Maps, Route, Routes
 from mirrormaker.kafka_errors import UNSTABLE_OFFSET_COMMIT
 from mirrormaker.model.group_sync import Aim, Decision, Log, Memory, Part, Presence, State, aim, decide, worst
 from mirrormaker.model.offset_runs import Translated
@@ -19,27 +21,6 @@ from mirrormaker.model.position import Place
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommittedRow, GroupOffsets, TopicOffsets
 
-
-class Map(Protocol):
-    """The offset map of one source partition."""
-
-    @property
-    def first(self) -> int:
-        """Return the source offset at which the map begins."""
-
-    @property
-    def end(self) -> int:
-        """Return the source offset up to which everything is mirrored."""
-
-    @property
-    def places(self) -> list[Place]:
-        """Return the target partitions that have records of this partition."""
-
-    def translate(self, place: Place, source: int) -> Translated:
-        """Return where a reader goes on."""
-
-
-Logs = Mapping[TopicPartition, Log]
 _NOTHING = TopicOffsets(b"", 0, True)
 
 
@@ -60,6 +41,11 @@ class Entry:
     synced_at: float = 0.0
 
     @property
+    def mark(self) -> int:
+        """Return a number that stands for the group's offsets on the source; never 0."""
+        return zlib.crc32(b"".join(self.source)) or 1
+
+    @property
     def again(self) -> int:
         """Return how many records are read again at most."""
         return sum(decision.again for decision in self.decisions.values())
@@ -75,27 +61,52 @@ class Entry:
         return worst(decision.state for decision in self.decisions.values())
 
 
-@dataclass(frozen=True)
-class Route:
-    """The source partitions that write to one target topic, and the place in each one's map, by target partition."""
+class Look:
+    """Both clusters and the maps in one round, for all groups."""
 
-    sources: Mapping[int, list[tuple[TopicPartition, Place]]]
-    topics: tuple[str, ...]  # of the source
+    def __init__(
+        self,
+        maps: Maps,
+        logs: Mapping[TopicPartition, Log],
+        source_starts: Mapping[TopicPartition, int],
+        horizons: Horizons,
+    ) -> None:
+        """`logs` are those of the target, `source_starts` the log start offsets of the source."""
+        self.logs = logs
+        self._maps, self._source_starts, self._horizons = maps, source_starts, horizons
+        # Of each place that source partitions share, all at one moment, because maps grow meanwhile: the end, True if it has no
+        # record of this partition at all, and the end of the map.
+        self._ends: dict[tuple[TopicPartition, Place], tuple[int, bool, int]] = {}
+
+    def part(self, key: TopicPartition, place: Place, committed: int, *, is_shared: bool) -> Part:
+        """Return where a reader goes on that has read a source partition up to an offset."""
+        known = self._maps[key]
+        start = self._source_starts.get(key, 0)
+        if not is_shared:
+            found = known.translate(place, committed)
+            return Part(committed, found.offset, found.latest, known.first, known.end, start)
+        end, is_empty, known_to = self._end(key, place)
+        found = Translated(end, end) if is_empty else known.translate(place, committed)
+        horizon, is_open = -1, False
+        if found.offset >= end:
+            horizon = self._horizons.find(key, known_to, (place[0] or key[0], place[1]))
+            is_open = horizon < 0
+        return Part(committed, found.offset, found.latest, known.first, known.end, start, horizon, is_open)
+
+    def _end(self, key: TopicPartition, place: Place) -> tuple[int, bool, int]:
+        if (key, place) not in self._ends:
+            known = self._maps[key]
+            end = known.translate(place, known.end).offset
+            self._ends[key, place] = end, known.translate(place, known.first).offset >= end, known.end
+        return self._ends[key, place]
 
 
-def routes(maps: Mapping[TopicPartition, Map]) -> dict[str, Route]:
-    """Return the ways from source partitions to target topics."""
-    found: dict[str, dict[int, list[tuple[TopicPartition, Place]]]] = {}
-    for key, known in maps.items():
-        for place in known.places:
-            found.setdefault(place[0] or key[0], {}).setdefault(place[1], []).append((key, place))
-    return {
-        topic: Route(parts, tuple(sorted({key[0] for rows in parts.values() for key, _ in rows})))
-        for topic, parts in found.items()
-    }
-
-
-_GROUPS_IN_ONE_TURN = 200
+# Work between two turns of an event loop, in source partitions of a group: one takes 10 to 20 microseconds.
+_WORK_IN_ONE_TURN = 300
+# In target partitions that others write to, the best place of a group moves on although the group does not. So many entries
+# follow it in one round, and all of them when everything is looked at.
+_MOST_LIFTED = 100
+_UNCHANGED = 1 / 5  # the work of an entry whose bytes are the same, likewise
 
 
 class Planner:
@@ -109,9 +120,8 @@ class Planner:
     def plan(
         self,
         survey: Survey,
-        maps: Mapping[TopicPartition, Map],
-        logs: Logs,
-        source_starts: Mapping[TopicPartition, int],
+        ways: Routes,
+        look: Look,
         memory: Mapping[tuple[str, str], Mapping[int, Memory]],
         *,
         everything: bool = False,
@@ -121,15 +131,32 @@ class Planner:
         Now and then it yields None: then the rest of an event loop can have its turn. `everything`: look at those too whose
         bytes have not changed.
         """
-        ways = routes(maps)
+        work = 0.0
+        for step in self._steps(survey, ways, look, memory, everything):
+            if isinstance(step, tuple):
+                yield step
+                continue
+            work += step
+            if work >= _WORK_IN_ONE_TURN:
+                work = 0.0
+                yield None
+
+    def _steps(
+        self,
+        survey: Survey,
+        ways: Routes,
+        look: Look,
+        memory: Mapping[tuple[str, str], Mapping[int, Memory]],
+        everything: bool,
+    ) -> Iterator[tuple[str, str, Entry] | float]:
+        """Yield what `plan` yields, and between that how much work was done."""
         are_plain = all(way.topics == (topic,) for topic, way in ways.items())
         known: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for key in self.entries:
             known[key[0]].append(key)
         seen: set[tuple[str, str]] = set()
-        for number, (group, offsets) in enumerate(survey.source_offsets.items(), 1):
-            if number % _GROUPS_IN_ONE_TURN == 0:
-                yield None
+        lifted = 0
+        for group, offsets in survey.source_offsets.items():
             there = survey.target_offsets.get(group)
             if any(isinstance(side, Exception) or (side is not None and side.error) for side in (offsets, there)):
                 # The coordinator is moving, or refuses; what was known of the group stays.
@@ -138,12 +165,14 @@ class Planner:
             assert not isinstance(offsets, Exception) and not isinstance(there, Exception)
             presence = survey.presence(group) if self._is_writing else Presence.FREE
             for topic in _target_topics(offsets, ways, are_plain):
+                yield _UNCHANGED
                 way = ways[topic]
                 seen.add((group, topic))
                 entry = self.entries.setdefault((group, topic), Entry())
                 raw = tuple(offsets.topics.get(name, _NOTHING).raw for name in way.topics)
                 on_target = there.topics.get(topic, _NOTHING) if there is not None else _NOTHING
-                is_same = entry.source == raw and entry.target == on_target.raw and entry.presence is presence
+                has_moved = entry.source != raw
+                is_same = not has_moved and entry.target == on_target.raw and entry.presence is presence
                 if is_same and entry.is_settled and not everything:
                     continue
                 entry.source, entry.target, entry.presence = raw, on_target.raw, presence
@@ -152,13 +181,17 @@ class Planner:
                 rows = on_target.rows()
                 if not self._is_writing:
                     rows = {partition: CommittedRow(known.last, "") for partition, known in remembered.items()}
-                _decide(entry, topic, way, committed, rows, maps, logs, source_starts, remembered)
+                has_moved = has_moved or everything
+                lifts = has_moved or lifted < _MOST_LIFTED
+                yield from _decide(entry, topic, way, committed, rows, look, remembered, lifts=lifts)
+                if not has_moved and any(decision.commit is not None for decision in entry.decisions.values()):
+                    lifted += 1
                 yield group, topic, entry
         for key in self.entries.keys() - seen:
             del self.entries[key]
 
 
-def _target_topics(offsets: GroupOffsets, ways: Mapping[str, Route], are_plain: bool) -> Iterable[str]:
+def _target_topics(offsets: GroupOffsets, ways: Routes, are_plain: bool) -> Iterable[str]:
     """Return the target topics of a group; `are_plain`: no message handler sends records to topics of other names."""
     if are_plain:
         return [name for name in offsets.topics if name in ways]
@@ -171,15 +204,18 @@ def _decide(
     way: Route,
     committed: Mapping[str, Mapping[int, CommittedRow]],
     target: Mapping[int, CommittedRow],
-    maps: Mapping[TopicPartition, Map],
-    logs: Logs,
-    starts: Mapping[TopicPartition, int],
+    look: Look,
     memory: Mapping[int, Memory],
-) -> None:
-    entry.decisions, entry.offsets = {}, {}
-    entry.metadata = {}
-    entry.is_settled = True
+    *,
+    lifts: bool,
+) -> Iterator[float]:
+    """Decide about each partition of an entry; yield how much work was done."""
+    decisions = dict[int, Decision]()
+    offsets = dict[int, tuple[int, int | None]]()
+    metadata = dict[int, str]()
+    is_settled, mark = True, entry.mark
     for partition, sources in way.sources.items():
+        yield len(sources)
         parts: list[Part] = []
         found: Aim | State | None = None
         for key, place in sources:
@@ -189,12 +225,8 @@ def _decide(
             if row.error:
                 found = State.UNSTABLE if row.error == UNSTABLE_OFFSET_COMMIT else State.NO_RIGHTS
                 continue
-            known = maps[key]
-            translated = known.translate(place, row.offset)
-            parts.append(
-                Part(row.offset, translated.offset, translated.latest, known.first, known.end, starts.get(key, 0))
-            )
-            entry.metadata[partition] = row.metadata
+            parts.append(look.part(key, place, row.offset, is_shared=len(sources) > 1))
+            metadata[partition] = row.metadata
         there = target.get(partition)
         on_target = there.offset if there is not None and there.offset >= 0 else None
         remembered = memory.get(partition)
@@ -202,14 +234,16 @@ def _decide(
             if remembered is None or on_target is None:
                 continue
             found = State.DELETED
-        log = logs.get((topic, partition))
+        log = look.logs.get((topic, partition))
         if found is None:
             found = aim(parts, log) if log is not None else State.UNMAPPED
-        decision = decide(found, on_target, remembered, entry.presence)
-        entry.decisions[partition] = decision
-        entry.offsets[partition] = (min((part.committed for part in parts), default=-1), on_target)
+        keeps = remembered is not None and (remembered.last, remembered.mark) == (on_target, mark)
+        decision = decide(found, on_target, remembered, entry.presence, lifts=lifts, keeps=keeps)
+        decisions[partition] = decision
+        offsets[partition] = (min((part.committed for part in parts), default=-1), on_target)
         is_done = decision.commit is None and decision.again == 0 and decision.state in _LASTING
-        entry.is_settled = entry.is_settled and is_done
+        is_settled = is_settled and is_done and not decision.is_open
+    entry.decisions, entry.offsets, entry.metadata, entry.is_settled = decisions, offsets, metadata, is_settled
 
 
 _LASTING = frozenset({State.SYNCED, State.OWNED, State.ACTIVE, State.UNMOVABLE, State.DELETED, State.BEHIND})

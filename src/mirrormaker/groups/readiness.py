@@ -30,6 +30,10 @@ class ReadinessQuestion:
         """Return True if the topic is asked about."""
         return self.is_mirrored is None or self.is_mirrored(name)
 
+    def has(self, group: str, topic: str) -> bool:
+        """Return True if the group in the topic is asked about."""
+        return self.has_group(group) and self.has_topic(topic)
+
 
 @dataclass(frozen=True)
 class PartitionReadiness:

@@ -21,9 +21,12 @@ from mirrormaker.errors import (
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
-from mirrormaker.groups.planning import Planner
+from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness, ReadinessQuestion
+from mirrormaker.groups.readiness_gone import gone_groups
 from mirrormaker.groups.readiness_rights import name_missing_rights, unreadable
+from mirrormaker.groups.routes import Routes, routes
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED, error_code
 from mirrormaker.mapping.ledger_tail import lengthen
 from mirrormaker.mapping.map_topic import MapTopic, open_map, sources_of
@@ -124,16 +127,21 @@ class ReadinessReader:
             if not isinstance(offsets, Exception) and not offsets.error
         }
         maps = await self._maps(source, known, committed)
-        if _is_any_ahead(committed, maps):
+        ways, horizons = routes(maps), Horizons()
+        logs = await _logs(self._target, ways)
+        # The ends of the source are read after those of the target, and the map that counts is read after both.
+        ends = await known_offsets(source, set().union(*(way.shared for way in ways.values())), LATEST)
+        horizons.note({key: log.end for key, log in logs.items()}, ends)
+        if _is_any_ahead(committed, maps) or any(end > maps[key].end for key, end in ends.items()):
             await asyncio.sleep(_STORED_WITHIN)
             await known.refresh()
             maps = await self._maps(source, known, committed)
-        places = {(place[0] or key[0], place[1]) for key, found in maps.items() for place in found.places}
-        logs = await _logs(self._target, places)
-        assert self._checkpoints is not None, "the checkpoints are opened first"
+            ways = routes(maps)
+            logs = await _logs(self._target, ways)
         planner = Planner(is_writing=self._question.commits)
         starts = await known_offsets(source, maps, EARLIEST)
-        for _ in planner.plan(survey, maps, logs, starts, self._checkpoints.memory):
+        assert self._checkpoints is not None, "the checkpoints are opened first"
+        for _ in planner.plan(survey, ways, Look(maps, logs, starts, horizons), self._checkpoints.memory):
             pass
         rows: dict[tuple[str, str], list[PartitionReadiness]] = defaultdict(list)
         for key, entry in planner.entries.items():
@@ -141,10 +149,15 @@ class ReadinessReader:
                 here, there = entry.offsets[partition]
                 log = logs.get((key[1], partition))
                 rows[key].append(self._row(key, partition, None if here < 0 else here, there, decision, log))
+        memory = {key: found for key, found in self._checkpoints.memory.items() if self._question.has(*key)}
+        gone, hidden = await gone_groups(source, survey, memory, planner.entries.keys())
+        for key, partition, offset in gone:
+            rows[key].append(PartitionReadiness(partition, None, offset, Cost(State.DELETED)))
         for key, partition, offset in self._unmapped(committed, maps):
             rows[key].append(PartitionReadiness(partition, offset, None, Cost(State.UNMAPPED)))
         found = [self._group(*key, parts) for key, parts in rows.items()]
         found += [unreadable(source, name, error) for name, error in _errors(survey.source_offsets)]
+        found += [unreadable(source, name, error) for name, error in hidden.items()]
         unread = [row.group for row in found if not row.topic]
         on_target = [pair for pair in _errors(survey.target_offsets) if pair[0] not in unread]
         found += [unreadable(self._target, name, error) for name, error in on_target]
@@ -153,7 +166,8 @@ class ReadinessReader:
     async def _settled_survey(self, source: Cluster) -> Survey:
         """Read the groups of both sides; ask again while coordinators move, for 5 s."""
         for attempt in range(_ATTEMPTS):
-            survey = await look(source, self._target, self._question.has_group)
+            remembered = {group for group, _ in self._last if self._question.has_group(group)}
+            survey = await look(source, self._target, self._question.has_group, remembered)
             answers = [*survey.source_offsets.items(), *survey.target_offsets.items()]
             moving = [(name, answer) for name, answer in answers if _may_pass(answer)]
             if not moving:
@@ -189,11 +203,11 @@ class ReadinessReader:
 
     async def _without_source(self) -> list[GroupReadiness]:
         """Compare the target with the mirror's last checkpoints."""
-        keys = [key for key in self._last if self._question.has_group(key[0]) and self._question.has_topic(key[1])]
+        keys = [key for key in self._last if self._question.has(*key)]
         groups = await list_groups(self._target)
         groups = {name: group for name, group in groups.items() if name in {key[0] for key in keys}}
         offsets = await offsets_of(self._target, groups, stable=False)
-        logs = await _logs(self._target, {(key[1], partition) for key in keys for partition in self._last[key]})
+        logs = await _ends(self._target, {(key[1], partition) for key in keys for partition in self._last[key]})
         survey = Survey({}, groups, {}, offsets)
         assert self._checkpoints is not None, "the checkpoints are opened first"
         found = []
@@ -264,7 +278,11 @@ def _is_any_ahead(committed: Committed, maps: Maps) -> bool:
     )
 
 
-async def _logs(target: Cluster, places: set[TopicPartition]) -> dict[TopicPartition, Log]:
+async def _logs(target: Cluster, ways: Routes) -> dict[TopicPartition, Log]:
+    return await _ends(target, {(topic, number) for topic, way in ways.items() for number in way.sources})
+
+
+async def _ends(target: Cluster, places: set[TopicPartition]) -> dict[TopicPartition, Log]:
     starts = await known_offsets(target, places, EARLIEST)
     ends = await known_offsets(target, places, LATEST)
     return {key: Log(min(starts[key], end), end) for key, end in ends.items() if key in starts}

@@ -5,16 +5,16 @@ a process that is killed in between leaves an offset on the target that the memo
 ours. The other way round, the killed process would leave an offset that nobody remembers, and that would count as someone
 else's for ever.
 
-Each process does this for the partitions that it mirrors. A topic whose source partitions share target partitions belongs to
-the process that mirrors the topic's first partition. It takes the maps of the others from the target: they are a moment
-old, which can only make a group read some records again.
+Each process does this for the partitions that it mirrors. A target topic whose partitions get records of several source
+partitions belongs to the process that mirrors the first of these, also if they are of several topics. It takes the maps of the
+others from the target: they are a moment old, which can only make a group read some records again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,8 +29,10 @@ from mirrormaker.events.group_events import (
 )
 from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
 from mirrormaker.groups.group_survey import Survey, known_offsets, look
+from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.offset_writer import OffsetWriter
-from mirrormaker.groups.planning import Entry, Map, Planner
+from mirrormaker.groups.planning import Entry, Look, Planner
+from mirrormaker.groups.routes import Map, Route, Routes, is_plain, written_here
 from mirrormaker.groups.sync_figures import figures_of
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.group_sync import Log, State, advice
@@ -39,11 +41,14 @@ from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import in_turns
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
 _EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
+_ENTRIES_IN_ONE_TURN = 50  # each may have hundreds of partitions
 _MOST_EVENTS = 10  # lines about single groups in one round
-_OTHERS_EVERY = 15.0  # seconds between two looks at the maps of other processes
+# Seconds between two looks at the maps of other processes; and at most one part in so many of the time is spent on them.
+_OTHERS_EVERY, _OTHERS_SHARE = 5.0, 50
 
 
 class Maps(Protocol):
@@ -66,6 +71,8 @@ class SyncSettings:
     interval: float = 5.0
     commits: bool = True  # False: only checkpoints are written
     heartbeat_interval: float = 0.0  # 0: no heartbeats
+    # Set if a message handler may send records to other topics, and partitions: the topics of the source that are mirrored.
+    handled: Callable[[str], bool] | None = None
 
 
 class GroupSync:
@@ -89,6 +96,8 @@ class GroupSync:
         self._starts: dict[TopicPartition, int] = {}
         self._source_starts: dict[TopicPartition, int] = {}
         self._starts_at = self._everything_at = self._others_at = float("-inf")
+        self._others: dict[TopicPartition, Map] = {}
+        self._horizons = Horizons()
         self._writer = OffsetWriter(target, commits=settings.commits)
         self._told: dict[str, State] = {}
 
@@ -146,16 +155,17 @@ class GroupSync:
         """Read both sides, and write what has changed."""
         began = time.monotonic()
         checkpoints = await self._ready_checkpoints()
-        maps = await self._usable_maps()
+        ways, maps = await self._usable_maps()
         survey = await look(self._source, self._target, self._settings.is_chosen)
         await checkpoints.refresh()
-        logs = await self._logs(survey, maps)
+        logs = await self._logs(survey, ways)
+        seen = Look(maps, logs, self._source_starts, self._horizons)
         everything = began - self._everything_at > _EVERYTHING_EVERY
         if everything:
             self._everything_at = began
         changed: list[tuple[str, str, Entry]] = []
         now = time.time()
-        plan = self.planner.plan(survey, maps, logs, self._source_starts, checkpoints.memory, everything=everything)
+        plan = self.planner.plan(survey, ways, seen, checkpoints.memory, everything=everything)
         for step in plan:
             if step is None:
                 await asyncio.sleep(0)
@@ -169,7 +179,7 @@ class GroupSync:
             elif entry.state.is_ready:
                 entry.synced_at = now
         await self._writer.write(survey, checkpoints, changed)
-        self._tell()
+        await self._tell()
         self.figures = replace(
             await figures_of(self.planner.entries),
             round_seconds=time.monotonic() - began,
@@ -192,26 +202,35 @@ class GroupSync:
                 self._report(CheckpointsNotCompacted(checkpoints.topic, checkpoints.policy, str(self._target.endpoint)))
         return self._checkpoints
 
-    async def _usable_maps(self) -> dict[TopicPartition, Map]:
-        """Return the maps for which this process commits."""
+    async def _usable_maps(self) -> tuple[Routes, dict[TopicPartition, Map]]:
+        """Return the routes for which this process commits, and the maps of their source partitions."""
         own = {key: known for key in self._owned() if (known := self._maps.partition(key)) is not None}
-        spread = {key[0] for key, known in own.items() if known.places not in ([], [("", key[1])])}
-        found = {key: known for key, known in own.items() if key[0] not in spread}
-        for topic in spread:
-            described = self._source.topics.get(topic)
-            keys = [(topic, partition) for partition in sorted(described.partitions)] if described else []
-            if not keys or keys[0] not in own:
-                continue
-            if any(key not in own for key in keys) and time.monotonic() - self._others_at > _OTHERS_EVERY:
-                await self._maps.refresh()
-                self._others_at = time.monotonic()
-            parts = {key: part for key in keys if (part := self._maps.partition(key)) is not None}
-            # The smallest offset of all is not known while one of them is missing.
-            if len(parts) == len(keys):
-                found |= parts
-        return found
+        spread = {key[0] for key, known in own.items() if not is_plain(key, known)}
+        if self._settings.handled is not None:
+            spread |= set(filter(self._settings.handled, self._source.topics))
+        topics = self._source.topics
+        partitions = {
+            name: [(name, number) for number in topics[name].partitions] if name in topics else [] for name in spread
+        }
+        others = {key for keys in partitions.values() for key in keys} - own.keys()
+        if time.monotonic() > self._others_at:
+            await self._look_at_others(others)
+        found = own | {key: known for key, known in self._others.items() if key in others}
+        return written_here(found, own.keys(), partitions), found
 
-    async def _logs(self, survey: Survey, maps: Mapping[TopicPartition, Map]) -> dict[TopicPartition, Log]:
+    async def _look_at_others(self, keys: Collection[TopicPartition]) -> None:
+        """Read the maps of partitions that other processes mirror."""
+        began = time.monotonic()
+        self._others = {}
+        if keys:
+            await self._maps.refresh()
+            async for key in in_turns(keys):
+                if (known := self._maps.partition(key)) is not None:
+                    self._others[key] = known
+        now = time.monotonic()
+        self._others_at = now + max(_OTHERS_EVERY, _OTHERS_SHARE * (now - began))
+
+    async def _logs(self, survey: Survey, ways: Routes) -> dict[TopicPartition, Log]:
         """Return where the logs of the target partitions begin and end in which a chosen group has something."""
         topics = {
             topic
@@ -219,21 +238,25 @@ class GroupSync:
             if not isinstance(offsets, Exception)
             for topic in offsets.topics
         }
-        used = {key: known for key, known in maps.items() if key[0] in topics}
-        places = {(place[0] or key[0], place[1]) for key, known in used.items() for place in known.places}
+        used: dict[str, Route] = {topic: way for topic, way in ways.items() if not topics.isdisjoint(way.topics)}
+        places = {(topic, partition) for topic, way in used.items() for partition in way.sources}
         if time.monotonic() - self._starts_at > _STARTS_EVERY or not places <= self._starts.keys():
+            keys = set().union(*(way.keys for way in used.values()))
             self._starts = await known_offsets(self._target, places, EARLIEST)
-            self._source_starts = await known_offsets(self._source, used, EARLIEST)
+            self._source_starts = await known_offsets(self._source, keys, EARLIEST)
             self._starts_at = time.monotonic()
         ends = await known_offsets(self._target, places, LATEST)
+        shared = set().union(*(way.shared for way in used.values()))
+        # The ends of the source are read after those of the target: see `Horizons`.
+        self._horizons.note(ends, await known_offsets(self._source, shared, LATEST))
         return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
 
     # -- telling
 
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         """Report each group that is no longer kept in step, or is again, once."""
         worst: dict[str, tuple[str, State]] = {}
-        for (group, topic), entry in self.planner.entries.items():
+        async for (group, topic), entry in in_turns(self.planner.entries.items(), _ENTRIES_IN_ONE_TURN):
             state = entry.state
             if not state.is_followed and state not in _PASSING and group not in worst:
                 worst[group] = (topic, state)
@@ -241,6 +264,8 @@ class GroupSync:
         for group in news[:_MOST_EVENTS]:
             topic, state = worst[group]
             way_out = advice(state, group, topic, self._target.endpoint)
+            if state is State.REFUSED:
+                way_out = self._writer.reason(group, topic) or way_out
             self._report(GroupNotFollowed(group, topic, state.value, way_out))
         if len(news) > _MOST_EVENTS:
             self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))

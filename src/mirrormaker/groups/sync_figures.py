@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Mapping
@@ -10,9 +9,11 @@ from collections.abc import Mapping
 from mirrormaker.groups.planning import Entry
 from mirrormaker.model.group_sync import Cost, Decision, State, cost, severity
 from mirrormaker.status.snapshot import GroupFigures, GroupRow
+from mirrormaker.wire.transport.turns import give_way, in_turns
 
 MOST_ROWS = 100  # on the status page
-_IN_ONE_TURN = 200  # entries that are looked at before others have their turn
+_IN_ONE_TURN = 1000  # partitions of groups that are looked at before others have their turn
+_ROWS_IN_ONE_TURN = 5  # of the page: each may have hundreds of partitions
 
 Key = tuple[str, str]  # group and target topic
 
@@ -22,7 +23,8 @@ async def figures_of(entries: Mapping[Key, Entry]) -> GroupFigures:
     states: dict[str, State] = {}
     again, missing = 0, 0
     ranked: list[tuple[int, int, Key]] = []
-    for number, (key, entry) in enumerate(entries.items(), 1):
+    work = 0
+    for key, entry in entries.items():
         state, known = entry.state, states.get(key[0])
         if known is None or severity(state) < severity(known):
             states[key[0]] = state
@@ -31,15 +33,20 @@ async def figures_of(entries: Mapping[Key, Entry]) -> GroupFigures:
         again += read_again
         missing += sum(found.missing or 0 for found in costs)
         ranked.append((severity(state), -read_again, key))
-        if number % _IN_ONE_TURN == 0:
-            await asyncio.sleep(0)
+        work += 1 + len(costs)
+        if work >= _IN_ONE_TURN:
+            work = 0
+            await give_way()
+    rows: list[GroupRow] = []
+    async for _, _, key in in_turns(heapq.nsmallest(MOST_ROWS, ranked), _ROWS_IN_ONE_TURN):
+        rows.append(_row(*key, entries[key]))
     counted = Counter(state.value for state in states.values())
     return GroupFigures(
         states={state.value: counted[state.value] for state in State},
         ready=sum(state.is_ready for state in states.values()),
         again=again,
         missing=missing,
-        rows=tuple(_row(*key, entries[key]) for _, _, key in heapq.nsmallest(MOST_ROWS, ranked)),
+        rows=tuple(rows),
         all_rows=len(entries),
     )
 

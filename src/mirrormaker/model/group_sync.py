@@ -53,6 +53,11 @@ class Part(NamedTuple):
     first: int  # the source offset at which the map begins
     end: int  # everything before this source offset is mirrored
     source_start: int = 0  # the source's log start offset
+    # The map knows no record there that the reader still needs: what comes can only lie at or after this target offset.
+    # -1 if that is not known, or if there is such a record.
+    horizon: int = -1
+    # There is no such record, and no horizon either: the place may be as late as the end of the target's log.
+    is_open: bool = False
 
 
 class Log(NamedTuple):
@@ -69,6 +74,11 @@ class Aim(NamedTuple):
     state: State
     again: int = 0  # so many records at most are read a second time
     missing: int = 0  # so many records at most can no longer be read
+    # The place without horizons; -1: it is `offset`.
+    floor: int = -1
+    # The place may be as late as this, because the map is not exact, or parts are open; -1: it is `offset`.
+    most: int = -1
+    is_open: bool = False
 
 
 def aim(parts: Collection[Part], log: Log) -> Aim:
@@ -77,27 +87,38 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
     Where several source partitions share it, the group begins at the earliest of their places and reads records of the
     others again.
     """
-    earliest, latest, gone = None, 0, 0
+    floors: list[int] = []
+    places: list[int] = []
+    certain: list[int] = []  # the places of parts that are not open
+    mosts: list[int] = []
+    latest, gone = 0, 0
     is_behind, is_ahead = False, False
     for part in parts:
-        place = part.offset
+        floor, place, is_open = part.offset, max(part.offset, part.horizon), part.is_open
         if part.committed < part.first:
             # Records from before the map may be on the target all the same, before everything that the map knows.
-            place = min(place, log.start)
+            floor = place = min(part.offset, log.start)
             gone += max(0, min(part.first, part.source_start) - part.committed)
-            is_behind = True
+            is_behind, is_open = True, False
         is_ahead = is_ahead or part.committed > part.end
-        earliest = place if earliest is None else min(earliest, place)
+        floors.append(floor)
+        places.append(place)
+        if not is_open:
+            certain.append(place)
+        mosts.append(log.end if is_open else place if part.committed < part.first else max(place, part.latest))
         latest = max(latest, part.latest)
-    assert earliest is not None, "a target partition has at least one source partition"
+    assert floors, "a target partition has at least one source partition"
+    earliest = min(places)
     if earliest > log.end:
         return Aim(log.end, State.TARGET_SHORT, missing=earliest - log.end)
     offset = max(earliest, log.start)
     again = max(0, latest - offset)
-    if latest < log.start:
+    if max(latest, earliest) < log.start:
         return Aim(offset, State.TRIMMED, 0, gone + log.start - latest)
     state = State.BEHIND if is_behind else State.AHEAD if is_ahead else State.SYNCED
-    return Aim(offset, state, again, gone)
+    floor, most = (min(max(min(bounds), log.start), log.end) for bounds in (floors, mosts))
+    is_open = min(certain, default=log.end + 1) > earliest
+    return Aim(offset, state, again, gone, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
 
 
 class Presence(Enum):
@@ -114,11 +135,13 @@ class Memory:
 
     The memory is written before the commit. A process that dies in between leaves the offset before on the target. While a
     partition moves to another process, the commit of the former one may land last: `older` is the offset of its row.
+    `mark` stands for the group's offsets on the source at that time; 0 if it is not known.
     """
 
     last: int
     before: int = -1
     older: int = -1
+    mark: int = 0
 
     def is_ours(self, offset: int) -> bool:
         """Return True if this offset on the target was committed by us."""
@@ -134,25 +157,46 @@ class Decision(NamedTuple):
     missing: int = 0
     # Where the group belongs; -1 if that is not known.
     offset: int = -1
+    # As in `Aim`.
+    floor: int = -1
+    most: int = -1
+    is_open: bool = False
 
 
-def decide(found: Aim | State, target: int | None, memory: Memory | None, presence: Presence) -> Decision:
+def decide(
+    found: Aim | State,
+    target: int | None,
+    memory: Memory | None,
+    presence: Presence,
+    *,
+    lifts: bool = True,
+    keeps: bool = False,
+) -> Decision:
     """Return the offset to commit, None to leave the target as it is, and the state.
 
     `found` is where the group belongs, or why that is not known. `target` is the group's offset on the target, None if it
     has none: an offset that is gone has expired, or was deleted so that we write it again.
+
+    An offset of ours that is not the best one is left as it is in these cases, if it may be right:
+    `lifts` False: an earlier one. In a target partition that others write to, the best one moves on for ever.
+    `keeps` True: a later one. It was written when the group was where it is now, and more was known of its place.
     """
     if presence is Presence.OTHER_KIND:
         return Decision(State.UNMOVABLE)
     is_foreign = target is not None and (memory is None or not memory.is_ours(target))
     if isinstance(found, State):
         return Decision(found)
+    place = (found.again, found.missing, found.offset, found.floor, found.most, found.is_open)
     if presence is Presence.MEMBERS:
-        return Decision(State.ACTIVE, None, found.again, found.missing, found.offset)
+        return Decision(State.ACTIVE, None, *place)
     if is_foreign:
-        return Decision(State.OWNED, None, found.again, found.missing, found.offset)
-    commit = None if target == found.offset else found.offset
-    return Decision(found.state, commit, found.again, found.missing, found.offset)
+        return Decision(State.OWNED, None, *place)
+    stays = target == found.offset
+    if target is not None and target < found.offset:
+        stays = not lifts and 0 <= found.floor <= target
+    elif target is not None and target > found.offset:
+        stays = keeps and target <= found.most
+    return Decision(found.state, None if stays else found.offset, *place)
 
 
 class Cost(NamedTuple):
@@ -177,8 +221,10 @@ def cost(decision: Decision, target: int | None, log: Log | None, age: float | N
     begin = target if log is None else max(target, log.start)
     again = max(0, decision.offset + decision.again - begin)
     # The mirror that wrote a later offset knew of more records than the map that was stored by then.
-    passed = 0 if decision.state is State.AHEAD else max(0, begin - decision.offset)
-    is_late = decision.commit is not None and (passed > 0 or age is None or age > patience)
+    passed = 0 if decision.state is State.AHEAD else max(0, begin - max(decision.offset, decision.most))
+    is_good = age is not None and 0 <= decision.floor <= target <= decision.offset
+    is_good = is_good or (age is not None and decision.offset < target <= decision.most)
+    is_late = decision.commit is not None and not is_good and (passed > 0 or age is None or age > patience)
     state = State.PENDING if is_late and decision.state.is_ready else decision.state
     return Cost(state, again, decision.missing + passed)
 
@@ -214,7 +260,7 @@ ADVICE = {
     State.UNMOVABLE: "delete the group of the other type on the target, or exclude it",
     State.NO_RIGHTS: "grant Read on the group and the topic on the target, and Describe on the group on the source",
     State.REFUSED: "the reason is in the log of the mirror",
-    State.PENDING: "wait for the next round",
+    State.PENDING: "wait for the next round; if that does not help, the log of the mirror has the reason",
 }
 
 

@@ -10,15 +10,11 @@ from mirrormaker.cli import call
 from mirrormaker.groups import readiness_reader
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
 from mirrormaker.model.group_sync import Cost, State
-from tests.support.command_line import Refused
+from tests.support.mistakes import error_of
+
+COMMAND = ("groups",)
 
 SEE = "(see mirrormaker groups --help)"
-
-
-@pytest.fixture
-def line(both_files: list[str]) -> list[str]:
-    """The beginning of a command line with two files that are all right."""
-    return ["groups", *both_files]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +34,10 @@ def line(both_files: list[str]) -> list[str]:
         (("--groups", ".*", "--whitelist", "a", "--blacklist", "b"), "contradict each other"),
     ],
 )
-def test_a_mistake_is_one_line(line: list[str], more: tuple[str, ...], words: str, refused: Refused) -> None:
-    assert words in refused([*line, *more])
+def test_a_mistake_is_one_line(
+    line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in error_of([*line, *more], capsys)
 
 
 def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,10 +48,8 @@ def test_files_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_target_that_is_away_is_one_line(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call([*line, "--groups", ".*"]) == 1
-    error = capsys.readouterr().err
+    error = error_of([*line, "--groups", ".*"], capsys)
     assert "the target cluster cannot be reached: 127.0.0.1:1: " in error and "(bootstrap.servers=127.0.0.1:1)" in error
-    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,9 @@ import pytest
 
 from mirrormaker.cli import call, translate
 from mirrormaker.model.offset_translation import Translation
-from tests.support.command_line import Refused
+from tests.support.mistakes import error_of
 
-
-@pytest.fixture
-def line(both_files: list[str]) -> list[str]:
-    """The beginning of a command line with two files that are all right."""
-    return ["translate", *both_files, "--topic", "orders"]
+COMMAND = ("translate", "--topic", "orders")
 
 
 @pytest.fixture
@@ -86,8 +82,10 @@ def test_a_list_and_a_group_are_taken_as_they_are(
         ),
     ],
 )
-def test_a_mistake_is_one_line(line: list[str], more: tuple[str, ...], words: str, refused: Refused) -> None:
-    assert words in refused([*line, *more])
+def test_a_mistake_is_one_line(
+    line: list[str], more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in error_of([*line, *more], capsys)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +108,6 @@ def test_a_bad_file_is_named_with_its_line(
 ) -> None:
     file = tmp_path / "offsets"
     file.write_text(content, encoding="utf-8", errors="surrogateescape")
-    assert call([*line, "--offsets.file", str(file)]) == 1
-    error = capsys.readouterr().err
+    error = error_of([*line, "--offsets.file", str(file)], capsys)
     assert words in error
     assert str(file) in error
-    assert len(error.splitlines()) == 1

@@ -32,7 +32,9 @@ LOG = Log(10, 1000)
         pytest.param([Part(150, 250, 250, 100, 300)], LOG, Aim(250, State.SYNCED), id="inside of the map"),
         pytest.param([Part(300, 400, 400, 100, 300)], LOG, Aim(400, State.SYNCED), id="at its end"),
         pytest.param([Part(350, 400, 400, 100, 300)], LOG, Aim(400, State.AHEAD), id="ahead of the mirror"),
-        pytest.param([Part(150, 240, 250, 100, 300)], LOG, Aim(240, State.SYNCED, 10), id="between two anchors"),
+        pytest.param(
+            [Part(150, 240, 250, 100, 300)], LOG, Aim(240, State.SYNCED, 10, most=250), id="between two anchors"
+        ),
         pytest.param(
             [Part(90, 10, 10, 100, 300, 100)], LOG, Aim(10, State.BEHIND, 0, 10), id="behind the source's log"
         ),
@@ -51,6 +53,24 @@ LOG = Log(10, 1000)
             LOG,
             Aim(30, State.SYNCED, 50),
             id="several source partitions by key",
+        ),
+        pytest.param(
+            [Part(5, 50, 50, 0, 9), Part(9, 30, 30, 0, 9, horizon=45), Part(9, 0, 0, 0, 9, horizon=500)],
+            LOG,
+            Aim(45, State.SYNCED, 5, floor=10),
+            id="two of them have nothing more to read",
+        ),
+        pytest.param(
+            [Part(5, 50, 50, 0, 9), Part(9, 30, 30, 0, 9, is_open=True)],
+            LOG,
+            Aim(30, State.SYNCED, 20, most=50, is_open=True),
+            id="it is not known where one of them goes on",
+        ),
+        pytest.param(
+            [Part(9, 5, 5, 0, 9, horizon=700), Part(9, 8, 8, 0, 9, horizon=700)],
+            LOG,
+            Aim(700, State.SYNCED, 0, floor=10),
+            id="everything is read, and the target's retention went on",
         ),
         pytest.param(
             [Part(5, 50, 50, 0, 9), Part(12, 60, 60, 0, 9)], LOG, Aim(50, State.AHEAD, 10), id="one of them ahead"
@@ -123,7 +143,7 @@ def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
         assert target is None or (memory is not None and memory.is_ours(target))
         assert decision.commit == found.offset != target
     # Nothing is skipped: the reader goes on at or before every place that the map names, if the log has it.
-    assert found.offset <= max(log.start, min(part.offset for part in parts))
+    assert found.offset <= max(log.start, min(max(part.offset, part.horizon) for part in parts))
 
 
 def test_every_state_that_is_no_success_has_an_advice() -> None:
@@ -142,6 +162,25 @@ def test_the_worst_state_is_told_first() -> None:
     assert worst([State.SYNCED, State.OWNED, State.AHEAD]) is State.OWNED
     assert worst([State.SYNCED, State.AHEAD]) is State.AHEAD
     assert worst([]) is State.UNMAPPED
+
+
+SHARED = Aim(50, State.SYNCED, floor=20, most=90)
+
+
+@pytest.mark.parametrize(
+    ("target", "lifts", "keeps", "stays"),
+    [
+        (19, False, False, False),  # before every place that it could have
+        (20, False, False, True),
+        (20, True, True, False),
+        (60, False, False, False),
+        (90, True, True, True),
+        (91, True, True, False),
+    ],
+)
+def test_an_offset_that_may_be_right_is_left_where_it_is(target: int, lifts: bool, keeps: bool, stays: bool) -> None:
+    found = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps)
+    assert found.commit == (None if stays else 50)
 
 
 MOVING = Decision(State.SYNCED, 50, 3, 4, 50)  # belongs at 50, or up to 3 records later

@@ -1,0 +1,98 @@
+"""The rarer states of `mirrormaker groups` with real clusters, each with its way out: it is followed until the group is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from mirrormaker.embedded import Cluster
+from tests.support.asking_groups import AskedGroups
+from tests.support.group_clients import commit, committed, delete_offsets, send
+from tests.support.mirror_process import MirrorProcess
+
+INTERVAL = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=wide\n"
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[Cluster]:
+    """A source whose consumers may commit more metadata than the target takes."""
+    settings = {"auto.create.topics.enable": "false", "offset.metadata.max.bytes": "8192"}
+    with Cluster(settings=settings, name="wide") as cluster:
+        yield cluster
+
+
+def delete_records(cluster: Cluster, topic: str, before: dict[int, int]) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.delete_records({TopicPartition(topic, partition): offset for partition, offset in before.items()})
+    admin.close()
+
+
+def test_each_state_becomes_ready_once_its_advice_is_followed(
+    wide: Cluster, target: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = wide
+    other = f"{topic_name}-other"
+    for name in (topic_name, other):
+        source.create_topic(name, partitions=2)
+        target.create_topic(name, partitions=2)
+        send(source, name, 0, 100)
+    groups = {name: f"{topic_name}-{name}" for name in ("trimmed", "held", "deleted", "refused", "gone")}
+    options = ("--whitelist", f"{topic_name}.*", "--groups", f"{topic_name}.*")
+    mirror = MirrorProcess(
+        tmp_path, source.bootstrap, target.bootstrap, *options, group=f"mirror-{topic_name}", consumer=INTERVAL
+    )
+    asked = AskedGroups(mirror, capsys, topic_name)
+    producer = KafkaProducer(bootstrap_servers=source.bootstrap, transactional_id=groups["held"])
+    with mirror:
+        for group in groups.values():
+            commit(source, group, topic_name, {0: 10, 1: 10})
+        commit(source, groups["deleted"], other, {0: 20, 1: 20})
+        mirror.wait_until(lambda: set(asked.states().values()) == {"synced"} and len(asked.states()) == 5, 120)
+
+        delete_records(target, topic_name, {0: 15})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            {TopicPartition(topic_name, 0): OffsetAndMetadata(30, "", -1)}, groups["held"]
+        )
+        delete_offsets(source, groups["deleted"], topic_name)
+        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 5000)
+        admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
+        admin.delete_groups([groups["gone"]])
+        expected = {
+            "trimmed": "behind the target's log", "held": "held by a transaction", "deleted": "deleted on the source",
+            "gone": "deleted on the source", "refused": "not written yet",
+        }  # fmt: skip
+        mirror.wait_until(lambda: expected.items() <= states_in(asked, topic_name).items(), 90)
+        rows = asked.rows("--whitelist", topic_name)
+        assert rows["trimmed"]["missing"] == 5
+        for name in ("held", "deleted", "gone"):
+            assert rows[name]["advice"], rows[name]
+        # The log of the mirror has the reason, as the advice says.
+        assert "the log of the mirror has the reason" in rows["refused"]["advice"]
+        mirror.wait_for(
+            f"group {groups['refused']} is not kept in step on the target: {topic_name}: refused by the target;"
+            " OFFSET_METADATA_TOO_LARGE (12)"
+        )
+
+        commit(source, groups["trimmed"], topic_name, {0: 16})
+        producer.commit_transaction()
+        producer.close()
+        for name in ("deleted", "gone"):
+            delete_offsets(target, groups[name], topic_name)
+        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 50)
+        mirror.wait_until(lambda: set(asked.states().values()) == {"synced"}, 90)
+        assert asked.states().keys() == groups.keys() - {"gone"}
+        assert committed(target, groups["held"], topic_name)[0] == 30
+        assert committed(target, groups["refused"], topic_name) == {0: 12, 1: 12}
+        mirror.wait_for(f"group {groups['refused']} is kept in step on the target again")
+
+
+def states_in(asked: AskedGroups, topic: str) -> dict[str, str]:
+    """Return the state of each group in one topic."""
+    return {name: row["state"] for name, row in asked.rows("--whitelist", topic).items()}

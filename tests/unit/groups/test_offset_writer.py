@@ -1,0 +1,84 @@
+"""What follows from a commit that the target refuses: for the topic that it concerns, and no other one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mirrormaker.groups import offset_writer
+from mirrormaker.groups.group_survey import Survey
+from mirrormaker.groups.offset_writer import OffsetWriter
+from mirrormaker.groups.planning import Entry
+from mirrormaker.model.group_sync import Decision, State
+from mirrormaker.wire.client.group_offsets import ListedGroup
+from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.protocol.group_messages import CommitRow
+
+Answer = dict[TopicPartition, int]
+
+
+class Target:
+    """A coordinator that answers commits with error codes, by topic."""
+
+    def __init__(self, **codes: int) -> None:
+        self.codes = codes
+        self.asked: list[list[str]] = []  # the topics of each commit
+
+    async def commit(
+        self, _: object, commits: Mapping[str, Sequence[CommitRow]], __: Mapping[str, int]
+    ) -> dict[str, Answer]:
+        self.asked += [[row.topic for row in rows] for rows in commits.values()]
+        return {
+            group: {(row.topic, row.partition): self.codes.get(row.topic, 0) for row in rows}
+            for group, rows in commits.items()
+        }
+
+
+def write(writer: OffsetWriter, target: Target) -> dict[str, Entry]:
+    """Write an offset of a group in each of two topics, which begins anew on the target."""
+    entries = {}
+    for topic in ("orders", "refunds"):
+        entries[topic] = Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)})
+    listed = {"billing": ListedGroup("billing", 1)}
+    survey = Survey(listed, listed, {}, {})
+    checkpoints: Any = mock.AsyncMock()
+    with mock.patch.object(offset_writer, "commit_offsets", target.commit):
+        changed = [("billing", topic, entry) for topic, entry in entries.items()]
+        with mock.patch.object(offset_writer, "find_coordinators", mock.AsyncMock(return_value={})):
+            asyncio.run(writer.write(survey, checkpoints, changed))
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "reason"),
+    [
+        (29, State.NO_RIGHTS, "TOPIC_AUTHORIZATION_FAILED (29)"),
+        (12, State.REFUSED, "OFFSET_METADATA_TOO_LARGE (12)"),
+        (25, State.ACTIVE, "UNKNOWN_MEMBER_ID (25)"),
+    ],
+)
+def test_a_topic_that_is_refused_leaves_the_others_of_the_group_alone(code: int, state: State, reason: str) -> None:
+    nothing: Any = None
+    writer, target = OffsetWriter(nothing, commits=True), Target(refunds=code)
+    for _ in range(2):
+        entries = write(writer, target)
+        assert entries["orders"].state is State.SYNCED
+        assert entries["orders"].synced_at > 0
+        assert (entries["refunds"].state, entries["refunds"].synced_at) == (state, 0.0)
+        assert writer.reason("billing", "refunds").startswith(reason)
+        assert not writer.reason("billing", "orders")
+    # It is tried again after a while, and the other one at once.
+    assert target.asked == [["orders", "refunds"], ["orders"]]
+
+
+def test_an_error_that_may_pass_is_tried_again_at_once() -> None:
+    nothing: Any = None
+    writer, target = OffsetWriter(nothing, commits=True), Target(refunds=14)
+    assert write(writer, target)["refunds"].state is State.PENDING
+    target.codes.clear()
+    assert write(writer, target)["refunds"].state is State.SYNCED
+    assert target.asked == [["orders", "refunds"]] * 2
