@@ -84,7 +84,9 @@ class Flow:
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.offset_map: MapKeeper | None = None
         if wiring.target.keeps_offset_map:
-            self.offset_map = MapKeeper(self.target, self.source, f"group {settings.group_id}", self._report)
+            self.offset_map = MapKeeper(
+                self.target, self.source, f"group {settings.group_id}", self._report, self._may_commit
+            )
         reactions = Reactions(
             is_certain=lambda: self.membership.is_certain,
             allocate=lambda owned, need: self.renumbering.allocate(owned, need),
@@ -311,6 +313,10 @@ class Flow:
                     self._stop.set()
 
     # -- assignments
+
+    def _may_commit(self, key: TopicPartition) -> bool:
+        owned = self.scheduler.owned.get(key)
+        return owned is not None and self.committer.may_commit(owned)
 
     def _owned_keys(self) -> set[TopicPartition]:
         """Return what the group is told that this process has, including what it is about to take up or to let go of."""

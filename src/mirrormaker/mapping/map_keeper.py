@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
 
@@ -47,9 +47,20 @@ _FENCE_WITHIN = 5.0  # seconds for one look
 class MapKeeper:
     """The maps of owned partitions, and the writer of their blocks."""
 
-    def __init__(self, target: Cluster, source: Cluster, fallback_id: str, report: event.Report) -> None:
-        """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1)."""
+    def __init__(
+        self,
+        target: Cluster,
+        source: Cluster,
+        fallback_id: str,
+        report: event.Report,
+        is_ours: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> None:
+        """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1).
+
+        `is_ours` returns True while this process may write a partition's blocks.
+        """
         self._target, self._source, self._fallback_id, self._report = target, source, fallback_id, report
+        self._is_ours = is_ours
         self._topic: MapTopic | None = None
         self._fence_watch: FenceWatch | None = None
         self._looked_at = float("-inf")
@@ -80,14 +91,20 @@ class MapKeeper:
             return
         self._topic = topic
         self._is_written()
-        for key in self._unread & self._maps.keys():
-            self._maps[key].put_before(topic.read(key))
-            await asyncio.sleep(0)
-        self._unread.clear()
+        await self._put_before()
         if topic.fence is not None:
             self._closed = closed(topic.fence, self._target.endpoint)
             raise self._closed
         self._fence_watch, self._looked_at = FenceWatch(self._target, self.source_id, topic.end), time.monotonic()
+
+    async def _put_before(self) -> None:
+        """Add the stored blocks to the maps that began without them."""
+        for key in list(self._unread & self._maps.keys()):
+            stored = await self._stored(key)
+            if key in self._maps:
+                self._maps[key].put_before(stored)
+            self._unread.discard(key)
+            await asyncio.sleep(0)
 
     async def _read_topic(self) -> MapTopic:
         policy = await keyed_topic.ensure(self._target, TOPIC)
@@ -107,13 +124,14 @@ class MapKeeper:
         numbered = [position for position in positions if position.identity.is_numbered]
         if not numbered:
             return
-        if self._topic is not None and any(position.key not in self._maps for position in numbered):
-            with contextlib.suppress(*OUTAGE, MirrorError):
-                # Another process may have written these blocks since. Without that the map has a hole, and says so.
-                await asyncio.wait_for(self._topic.refresh(), _READ_WITHIN)
+        is_read = True
+        if any(position.key not in self._maps for position in numbered):
+            is_read = await self._read_others()
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
-                self._maps[position.key] = await self._stored(position.key)
+                self._maps[position.key] = await self._stored(position.key) if is_read else PartitionMap()
+                if not is_read:
+                    self._unread.add(position.key)
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -122,11 +140,21 @@ class MapKeeper:
             if number % 200 == 0:
                 await asyncio.sleep(0)
 
+    async def _read_others(self) -> bool:
+        """Read the blocks that other processes have written since the last time; return False if that is not possible.
+
+        With older blocks the map would go on in one that another process has completed meanwhile.
+        """
+        if self._topic is None:
+            return False
+        with contextlib.suppress(*OUTAGE, MirrorError):
+            await asyncio.wait_for(self._topic.refresh(), _READ_WITHIN)
+            return True
+        return False
+
     async def _stored(self, key: TopicPartition) -> PartitionMap:
         """Return the map of a partition as it is stored; years of transactions take seconds to unpack."""
-        if self._topic is None:
-            self._unread.add(key)
-            return PartitionMap()
+        assert self._topic is not None
         if self._topic.size_of(key) < _UNPACKED_AT_ONCE:
             return self._topic.read(key)
         return await run_in_thread(partial(self._topic.read, key))
@@ -170,7 +198,7 @@ class MapKeeper:
         left = len(self._stale) + 1
         while 0 < len(self._stale) < left:
             left = len(self._stale)
-            await self.write(list(self._maps))
+            await self.write([key for key in self._maps if self._is_ours(key)])
 
     async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
         """Store the changed blocks of partitions; return those whose positions must not be committed yet.
@@ -180,7 +208,7 @@ class MapKeeper:
         if self._closed is None and time.monotonic() - self._looked_at > 2 * _FENCE_EVERY:
             await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
-        moved = [key for key in islice(self._stale, _REFRESHED) if key not in due]
+        moved = [key for key in islice(filter(self._is_ours, self._stale), _REFRESHED) if key not in due]
         if self._topic is None or (self.reason and time.monotonic() < self._try_after):
             return set()
         waiting = deque([*due, *moved])
@@ -280,6 +308,8 @@ class MapKeeper:
             await asyncio.sleep(_FENCE_EVERY)
             if self._topic is None and time.monotonic() >= self._try_after:
                 await self.open()
+            elif self._unread and await self._read_others():
+                await self._put_before()
             await self._look_for_fence()
             if time.monotonic() - cleaned_at > _CLEAN_EVERY:
                 cleaned_at = time.monotonic()

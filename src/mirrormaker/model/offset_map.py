@@ -125,7 +125,8 @@ class PartitionMap:
     def put_before(self, stored: PartitionMap) -> None:
         """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts."""
         earlier = [block for block in stored.blocks if block.start < self.first]
-        self._gone |= {block.start for block in stored.blocks if block.start > self.first}
+        own = {block.start for block in self.blocks}
+        self._gone |= {block.start for block in stored.blocks if block.start > self.first} - own
         self.blocks = [*earlier, *self.blocks]
         self._places = None
 

@@ -15,7 +15,8 @@ from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
-from tests.support.keyed_log import KeyedLog
+from tests.support.keyed_log import LIST_OFFSETS, KeyedLog
+from tests.support.scripted_broker import SILENT
 
 START = Position("orders", 0, 0, 0, "", Identity(1, 0), "", "", 1, (Cut(0, 0, 0),))
 
@@ -92,6 +93,67 @@ def test_a_map_whose_stored_part_could_not_be_read_is_not_used_until_it_is() -> 
             await late.open()
             found = late.partition(START.key)
             assert found is not None and found.translate(("", 0), 3).offset == 3
+
+    asyncio.run(play())
+
+
+def _numbered(offset: int) -> Position:
+    return START.advanced(offset, 0, [Cut(0, offset, offset)])
+
+
+def test_a_partition_that_was_given_up_is_not_written_behind_its_new_owner() -> None:
+    async def play() -> None:
+        log, ours = KeyedLog(TOPIC), set[object]()
+        async with log.running() as target:
+            await target.refresh()
+            before = MapKeeper(target, target, "mirror", lambda _: None, ours.__contains__)
+            await before.open()
+            # A takeover that fails before the partition is owned: the write is not answered.
+            await before.begin([START])
+            owner = MapKeeper(target, target, "mirror", lambda _: None)
+            await owner.open()
+            await owner.begin([START])
+            _move(owner, 5)
+            await owner.write_all()
+            rows = log.end
+            await before.write([])
+            await before.write_all()
+            assert log.end == rows, "an older block would replace the one of the new owner"
+
+    asyncio.run(play())
+
+
+def test_blocks_of_an_earlier_owner_that_cannot_be_read_in_time_are_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what was read long ago, the map would go on in a block that the other process has completed meanwhile."""
+    monkeypatch.setattr(map_keeper, "_FENCE_EVERY", 0.05)
+
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            late = MapKeeper(target, target, "mirror", lambda _: None)
+            await late.open()
+            first = MapKeeper(target, target, "mirror", lambda _: None)
+            await first.open()
+            await first.begin([START])
+            _move(first, 5)
+            await first.write_all()
+            answer = log.answers.pop(LIST_OFFSETS)
+            log.answers[LIST_OFFSETS] = SILENT
+            monkeypatch.setattr(map_keeper, "_READ_WITHIN", 0.1)
+            await late.begin([_numbered(9)])
+            assert late.partition(START.key) is None
+            await late.write([START.key])
+            log.answers[LIST_OFFSETS] = answer
+            monkeypatch.setattr(map_keeper, "_READ_WITHIN", 5.0)
+            running = asyncio.create_task(late.run())
+            async with asyncio.timeout(5):
+                while late.partition(START.key) is None:
+                    await asyncio.sleep(0.02)
+            running.cancel()
+            found = late.partition(START.key)
+            assert found is not None and found.translate(("", 0), 3).offset == 3
+            assert not found.is_due, "no block is deleted"
 
     asyncio.run(play())
 
