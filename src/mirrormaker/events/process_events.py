@@ -231,5 +231,30 @@ class OffsetMapUnwritten(
 
 
 @dataclass(frozen=True)
+class OffsetMapLost(
+    Event,
+    kind=Kind.NOTE,
+    words="{topic} was deleted on the target: this process stores the offset map of its {partitions} partitions again",
+):
+    """The topic of the offset map is gone, or another one has its name."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class OffsetMapMissing(
+    Event,
+    kind=Kind.NOTE,
+    words="the offset map has nothing of {partitions} partitions that are mirrored already ({first}, ...): it begins at their"
+    " positions, and earlier offsets are translated to the beginning of the target's log",
+):
+    """The topic was deleted while the partitions were not mirrored, or they were mirrored without it."""
+
+    partitions: int
+    first: str
+
+
+@dataclass(frozen=True)
 class OffsetMapWritten(Event, kind=Kind.RECOVERED, words="the offset map is kept again"):
     """The target takes the rows of the offset map again."""

@@ -17,7 +17,12 @@ from itertools import islice
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FlowClosed, MirrorError, Unanswered, describe
 from mirrormaker.events import event
-from mirrormaker.events.process_events import OffsetMapUnwritten, OffsetMapWritten
+from mirrormaker.events.process_events import (
+    OffsetMapLost,
+    OffsetMapMissing,
+    OffsetMapUnwritten,
+    OffsetMapWritten,
+)
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
@@ -114,6 +119,7 @@ class MapKeeper:
                 f" kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
             )
         topic = MapTopic(self._target, self.source_id)
+        topic.id = self._target.topics[TOPIC].id
         await topic.refresh()
         return topic
 
@@ -124,7 +130,7 @@ class MapKeeper:
         numbered = [position for position in positions if position.identity.is_numbered]
         if not numbered:
             return
-        is_read = True
+        is_read, missing = True, list[TopicPartition]()
         if any(position.key not in self._maps for position in numbered):
             is_read = await self._read_others()
         for number, position in enumerate(numbered, 1):
@@ -132,6 +138,8 @@ class MapKeeper:
                 self._maps[position.key] = await self._stored(position.key) if is_read else PartitionMap()
                 if not is_read:
                     self._unread.add(position.key)
+                elif not self._maps[position.key].blocks and any(cut.sequence for cut in position.cuts):
+                    missing.append(position.key)
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -139,6 +147,9 @@ class MapKeeper:
                 self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)
+        if missing:
+            topic, partition = min(missing)
+            self._report(OffsetMapMissing(len(missing), f"{topic}-{partition}"))
 
     async def _read_others(self) -> bool:
         """Read the blocks that other processes have written since the last time; return False if that is not possible.
@@ -247,6 +258,8 @@ class MapKeeper:
             topic.identities |= {block.identity for block in writing.blocks}
             if key in self._maps:
                 self._maps[key].stored(writing)
+                if self._maps[key].is_due:
+                    waiting.appendleft(key)
             self._stale.pop(key, None)
         return None
 
@@ -310,23 +323,48 @@ class MapKeeper:
                 await self.open()
             elif self._unread and await self._read_others():
                 await self._put_before()
-            await self._look_for_fence()
+            has_answered = await self._look_for_fence()
+            if self._topic is not None and await self._is_lost(self._topic, has_answered):
+                self._store_again()
+                await self.open()
             if time.monotonic() - cleaned_at > _CLEAN_EVERY:
                 cleaned_at = time.monotonic()
                 with contextlib.suppress(*OUTAGE, MirrorError):
                     await self.clean()
         raise self._closed
 
-    async def _look_for_fence(self) -> None:
-        """Raise FlowClosed if there is a fence. A target that does not answer is asked again later."""
+    async def _look_for_fence(self) -> bool:
+        """Raise FlowClosed if there is a fence; return False if the target did not answer, and has to be asked again later."""
         if self._fence_watch is None:
-            return
-        fence, self._looked_at = None, time.monotonic()
-        with contextlib.suppress(*OUTAGE, MirrorError):
+            return True
+        self._looked_at = time.monotonic()
+        try:
             fence = await asyncio.wait_for(self._fence_watch.look(), _FENCE_WITHIN)
+        except (*OUTAGE, MirrorError):
+            return False
         if fence is not None:
             self._closed = closed(fence, self._target.endpoint)
             raise self._closed
+        return True
+
+    async def _is_lost(self, topic: MapTopic, has_answered: bool) -> bool:
+        """Return True if somebody has deleted the topic, or has deleted it and created it again."""
+        if not has_answered:
+            try:
+                await asyncio.wait_for(self._target.refresh([TOPIC]), _FENCE_WITHIN)
+            except (*OUTAGE, MirrorError):
+                return False
+        known = self._target.topics.get(TOPIC)
+        is_replaced = self._fence_watch is not None and self._fence_watch.is_replaced
+        return known is None or known.id != topic.id or is_replaced
+
+    def _store_again(self) -> None:
+        """Have everything stored again that this process knows."""
+        self._report(OffsetMapLost(TOPIC, len(self._maps)))
+        self._topic = self._fence_watch = None
+        for key, found in self._maps.items():
+            found.store_again()
+            self._stale[key] = None
 
     async def clean(self) -> None:
         """Delete the blocks all of whose records lie before the start of the target's log; the next commit stores that."""

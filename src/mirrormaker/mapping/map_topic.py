@@ -45,6 +45,8 @@ class MapTopic:
         self.identities: set[Identity] = set()
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._size = 0  # bytes of all blocks
+        # The topic's own id: a topic with another one has its name by now. All zeros where brokers have none (before Kafka 2.8).
+        self.id = bytes(16)
         # The offset up to which the topic was read.
         self.end = 0
         self._reading = asyncio.Lock()

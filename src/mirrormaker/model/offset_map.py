@@ -23,6 +23,8 @@ from mirrormaker.wire.records.batch import SEQUENCES
 
 # A block with so many runs is complete, and the next one begins.
 BLOCK_RUNS = 256
+# So many blocks are written at once: half a megabyte.
+BLOCKS_AT_ONCE = 512
 
 
 @dataclass(slots=True)
@@ -141,13 +143,19 @@ class PartitionMap:
         return bool(self.blocks) and (self._stored is None or self._stored[0] != self.blocks[-1].end)
 
     def take(self) -> Writing:
-        """Return all that must be stored or deleted, and the last block; `stored` or `failed` must follow."""
+        """Return what must be stored or deleted, and the last block; `stored` or `failed` must follow.
+
+        If that is more than some hundred blocks, the map is due again after these.
+        """
         if not self.blocks:
             return Writing([], self._gone.copy(), None)
-        changed, self._changed = self._changed | {self.blocks[-1].start}, set()
-        return Writing(
-            [block for block in self.blocks if block.start in changed], self._gone.copy(), _state_of(self.blocks[-1])
-        )
+        last = self.blocks[-1]
+        wanted = self._changed | {last.start}
+        # They are the last ones, as long as nobody has deleted the topic.
+        found = list(islice((block for block in reversed(self.blocks) if block.start in wanted), len(wanted)))
+        blocks = found[::-1][:BLOCKS_AT_ONCE]
+        self._changed -= {block.start for block in blocks}
+        return Writing(blocks, self._gone.copy(), _state_of(last) if blocks[-1] is last else None)
 
     def stored(self, writing: Writing) -> None:
         """Note that everything was stored as it was taken."""
@@ -157,7 +165,13 @@ class PartitionMap:
 
     def failed(self, writing: Writing) -> None:
         """Note that nothing is known of what was stored."""
-        self._changed |= {block.start for block in writing.blocks if block in self.blocks}
+        self._changed |= {block.start for block in writing.blocks} & {block.start for block in self.blocks}
+        self._stored = None
+
+    def store_again(self) -> None:
+        """Note that nothing is stored any more."""
+        self._changed = {block.start for block in self.blocks}
+        self._gone.clear()
         self._stored = None
 
     def forget_before(self, log_starts: dict[Place, int]) -> None:

@@ -244,7 +244,7 @@ def test_a_partition_that_goes_elsewhere_while_it_is_taken_up_leaves_no_map() ->
             office.acquisition.pending.clear()
             return await commit(positions, generation)
 
-        office.ledger.commit_new = commit_late  # type: ignore[method-assign]
+        office.ledger.commit_new = commit_late  # type: ignore[method-assign, assignment]
         await office.acquire(NEW)
         assert not office.flowing and not kept.kept
         office.ledger.commit_new = commit  # type: ignore[method-assign]

@@ -9,10 +9,11 @@ import pytest
 
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.events.event import Event
-from mirrormaker.events.process_events import OffsetMapUnwritten
+from mirrormaker.events.process_events import OffsetMapMissing, OffsetMapUnwritten
 from mirrormaker.mapping import map_keeper
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model import offset_map
 from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.keyed_log import LIST_OFFSETS, KeyedLog
@@ -177,6 +178,61 @@ def test_a_block_that_cannot_be_packed_leaves_the_others_and_the_committer_alone
             await keeper.begin([START])
             assert await keeper.write([START.key]) == set(), "positions are committed without the map"
             assert isinstance(events[0], OffsetMapUnwritten)
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_deleted_is_created_and_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_keeper, "_FENCE_EVERY", 0.05)
+    monkeypatch.setattr(offset_map, "BLOCK_RUNS", 2)
+    monkeypatch.setattr(offset_map, "BLOCKS_AT_ONCE", 3)
+
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([START])
+            for offset in range(0, 60, 3):  # two records and a marker
+                moved = START.advanced(offset + 3, 0, [Cut(0, offset // 3 * 2 + 2, offset // 3 * 2 + 2)])
+                run = NotedRun(offset, offset // 3 * 2, 2, offset // 3 * 2)
+                keeper.note(moved, PartitionReport(moved, 1, "flowing", runs=((("", 0), (run,)),)))
+            await keeper.write_all()
+            log.batches.clear()
+            log.producers.clear()
+            running = asyncio.create_task(keeper.run())
+            async with asyncio.timeout(5):
+                while not events:
+                    await asyncio.sleep(0.02)
+            assert [event.text for event in events] == [
+                "__mirrormaker_offsets was deleted on the target: this process stores the offset map of its 1 partitions again"
+            ]
+            async with asyncio.timeout(5):
+                while keeper._topic is None:
+                    await asyncio.sleep(0.02)
+            running.cancel()
+            assert await keeper.write([START.key]) == set()
+            stored = MapTopic(target, keeper.source_id)
+            await stored.refresh()
+            found = stored.read(START.key)
+            assert [found.translate(("", 0), offset).offset for offset in range(0, 60, 3)] == list(range(0, 40, 2))
+            assert START.identity in stored.identities
+
+    asyncio.run(play())
+
+
+def test_a_mirror_whose_map_was_deleted_while_it_was_stopped_says_so_once() -> None:
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([replace(_numbered(9), partition=number) for number in range(3)])
+            await keeper.begin([replace(START, partition=7, identity=Identity(9, 0))])
+            (event,) = events
+            assert isinstance(event, OffsetMapMissing) and event.partitions == 3
 
     asyncio.run(play())
 
