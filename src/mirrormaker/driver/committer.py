@@ -57,6 +57,8 @@ class Committer:
     ) -> None:
         self._membership, self._scheduler, self._interval, self._report = membership, scheduler, interval, report
         self._map = offset_map
+        if offset_map is not None:
+            offset_map.is_ours = self.may_write
         self._now = asyncio.Event()
         # A commit that was decided earlier must not land after a later one: it could bring an old identity back.
         self._lock = asyncio.Lock()
@@ -168,6 +170,11 @@ class Committer:
             return False  # it has no place on the target, so the ledger's older entry stays true
         is_leaving = owned.position.key in self._membership.generation.to_release
         return self.owns(owned) or (self._is_current(owned) and is_leaving)
+
+    def may_write(self, key: TopicPartition) -> bool:
+        """Return True if this process may write blocks of a partition's offset map."""
+        owned = self._scheduler.owned.get(key)
+        return owned is not None and self.may_commit(owned)
 
     def _is_current(self, owned: OwnedPartition) -> bool:
         return not owned.life.is_outdated and self._scheduler.owned.get(owned.position.key) is owned

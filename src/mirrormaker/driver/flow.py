@@ -19,6 +19,7 @@ from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer, ZooKeeperWriter
 from mirrormaker.driver.goals import Goals
 from mirrormaker.driver.group_step import group_sync_of
+from mirrormaker.driver.map_rebuild import MapRebuild
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.permissions import Permissions
@@ -84,9 +85,7 @@ class Flow:
         self.undelivered = Undelivered(self.options.undelivered_file or f"undelivered-{settings.group_id}.jsonl")
         self.offset_map: MapKeeper | None = None
         if wiring.target.keeps_offset_map:
-            self.offset_map = MapKeeper(
-                self.target, self.source, f"group {settings.group_id}", self._report, self._may_commit
-            )
+            self.offset_map = MapKeeper(self.target, self.source, f"group {settings.group_id}", self._report)
         reactions = Reactions(
             is_certain=lambda: self.membership.is_certain,
             allocate=lambda owned, need: self.renumbering.allocate(owned, need),
@@ -116,7 +115,7 @@ class Flow:
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
         self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys, report)
         self.committer = Committer(self.membership, scheduler, options.commit_interval, report, self.offset_map)
-        routing = Routing(
+        self._routing = routing = Routing(
             source, target, wiring.target.path, wiring.target.partition_by, options.message_handler, settings.read_committed,
         )  # fmt: skip
         starts = StartPositions(source, target, settings, routing, options.accept_new_target, report)
@@ -241,6 +240,7 @@ class Flow:
             if self.offset_map is not None and self.is_exact:
                 await self._unless_ended(self.offset_map.open())
                 self._spawn(self.offset_map.run())
+                self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
             longest_pause = self.settings.metadata_max_age_ms / 1000
@@ -313,10 +313,6 @@ class Flow:
                     self._stop.set()
 
     # -- assignments
-
-    def _may_commit(self, key: TopicPartition) -> bool:
-        owned = self.scheduler.owned.get(key)
-        return owned is not None and self.committer.may_commit(owned)
 
     def _owned_keys(self) -> set[TopicPartition]:
         """Return what the group is told that this process has, including what it is about to take up or to let go of."""

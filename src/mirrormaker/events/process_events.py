@@ -246,13 +246,25 @@ class OffsetMapLost(
 class OffsetMapMissing(
     Event,
     kind=Kind.NOTE,
-    words="the offset map has nothing of {partitions} partitions that are mirrored already ({first}, ...): it begins at their"
-    " positions, and earlier offsets are translated to the beginning of the target's log",
+    words="the offset map has nothing of {partitions} partitions that are mirrored already (the first one is {first}): it is"
+    " rebuilt from the ends of both logs, and offsets before that are translated to the beginning of the target's log",
 ):
     """The topic was deleted while the partitions were not mirrored, or they were mirrored without it."""
 
     partitions: int
     first: str
+
+
+@dataclass(frozen=True)
+class OffsetMapRebuilt(
+    Event,
+    kind=Kind.RECOVERED,
+    words="the offset map of {partitions} partitions is rebuilt from the logs: it has their last {records} records again",
+):
+    """What the logs still show is in the map again."""
+
+    partitions: int
+    records: int
 
 
 @dataclass(frozen=True)

@@ -52,20 +52,11 @@ _FENCE_WITHIN = 5.0  # seconds for one look
 class MapKeeper:
     """The maps of owned partitions, and the writer of their blocks."""
 
-    def __init__(
-        self,
-        target: Cluster,
-        source: Cluster,
-        fallback_id: str,
-        report: event.Report,
-        is_ours: Callable[[TopicPartition], bool] = lambda _: True,
-    ) -> None:
-        """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1).
-
-        `is_ours` returns True while this process may write a partition's blocks.
-        """
+    def __init__(self, target: Cluster, source: Cluster, fallback_id: str, report: event.Report) -> None:
+        """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1)."""
         self._target, self._source, self._fallback_id, self._report = target, source, fallback_id, report
-        self._is_ours = is_ours
+        # Returns True while this process may write a partition's blocks; the committer knows that.
+        self.is_ours: Callable[[TopicPartition], bool] = lambda _: True
         self._topic: MapTopic | None = None
         self._fence_watch: FenceWatch | None = None
         self._looked_at = float("-inf")
@@ -75,6 +66,8 @@ class MapKeeper:
         self._maps: dict[TopicPartition, PartitionMap] = {}
         # Partitions that began while the topic could not be read: their maps lack what is stored.
         self._unread: set[TopicPartition] = set()
+        # Partitions that are mirrored already, and of which nothing is stored: the positions at which their maps begin.
+        self.missing: dict[TopicPartition, Position] = {}
         # Maps whose stored block ends before the position, the longest waiting ones first.
         self._stale: dict[TopicPartition, None] = {}
         self._failing_since: float | None = None
@@ -130,7 +123,7 @@ class MapKeeper:
         numbered = [position for position in positions if position.identity.is_numbered]
         if not numbered:
             return
-        is_read, missing = True, list[TopicPartition]()
+        is_read, missing = True, dict[TopicPartition, Position]()
         if any(position.key not in self._maps for position in numbered):
             is_read = await self._read_others()
         for number, position in enumerate(numbered, 1):
@@ -139,7 +132,7 @@ class MapKeeper:
                 if not is_read:
                     self._unread.add(position.key)
                 elif not self._maps[position.key].blocks and any(cut.sequence for cut in position.cuts):
-                    missing.append(position.key)
+                    missing[position.key] = position
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -148,6 +141,7 @@ class MapKeeper:
             if number % 200 == 0:
                 await asyncio.sleep(0)
         if missing:
+            self.missing |= missing
             topic, partition = min(missing)
             self._report(OffsetMapMissing(len(missing), f"{topic}-{partition}"))
 
@@ -170,6 +164,15 @@ class MapKeeper:
             return self._topic.read(key)
         return await run_in_thread(partial(self._topic.read, key))
 
+    def put_before(self, position: Position, rebuilt: PartitionMap) -> bool:
+        """Take in what the logs show of the offsets before a position; return False if the map no longer begins there."""
+        found = self._maps.get(position.key)
+        if found is None or not found.blocks or found.first != position.offset:
+            return False
+        found.put_before(rebuilt, is_stored=False)
+        self._stale[position.key] = None
+        return True
+
     def note(self, position: Position, report: PartitionReport) -> None:
         """Take in a stream's report; `position` is the owned partition's, which the report may have moved."""
         found = self._maps.get(position.key)
@@ -184,6 +187,7 @@ class MapKeeper:
         self._maps.pop(key, None)
         self._stale.pop(key, None)
         self._unread.discard(key)
+        self.missing.pop(key, None)
 
     def partition(self, key: TopicPartition) -> PartitionMap | None:
         """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read.
@@ -209,7 +213,7 @@ class MapKeeper:
         left = len(self._stale) + 1
         while 0 < len(self._stale) < left:
             left = len(self._stale)
-            await self.write([key for key in self._maps if self._is_ours(key)])
+            await self.write([key for key in self._maps if self.is_ours(key)])
 
     async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
         """Store the changed blocks of partitions; return those whose positions must not be committed yet.
@@ -219,7 +223,7 @@ class MapKeeper:
         if self._closed is None and time.monotonic() - self._looked_at > 2 * _FENCE_EVERY:
             await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
-        moved = [key for key in islice(filter(self._is_ours, self._stale), _REFRESHED) if key not in due]
+        moved = [key for key in islice(filter(self.is_ours, self._stale), _REFRESHED) if key not in due]
         if self._topic is None or (self.reason and time.monotonic() < self._try_after):
             return set()
         waiting = deque([*due, *moved])

@@ -124,9 +124,16 @@ class PartitionMap:
         if block.size >= BLOCK_RUNS and block.end > block.start and not any(cut.ahead for cut in position.cuts):
             self._complete_block(position)
 
-    def put_before(self, stored: PartitionMap) -> None:
-        """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts."""
+    def put_before(self, stored: PartitionMap, *, is_stored: bool = True) -> None:
+        """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts.
+
+        With `is_stored=False` they were rebuilt, and must be stored.
+        """
         earlier = [block for block in stored.blocks if block.start < self.first]
+        for block in earlier:
+            block.pack()
+        if not is_stored:
+            self._changed |= {block.start for block in earlier}
         own = {block.start for block in self.blocks}
         self._gone |= {block.start for block in stored.blocks if block.start > self.first} - own
         self.blocks = [*earlier, *self.blocks]

@@ -107,7 +107,8 @@ def test_a_partition_that_was_given_up_is_not_written_behind_its_new_owner() -> 
         log, ours = KeyedLog(TOPIC), set[object]()
         async with log.running() as target:
             await target.refresh()
-            before = MapKeeper(target, target, "mirror", lambda _: None, ours.__contains__)
+            before = MapKeeper(target, target, "mirror", lambda _: None)
+            before.is_ours = ours.__contains__
             await before.open()
             # A takeover that fails before the partition is owned: the write is not answered.
             await before.begin([START])
