@@ -82,6 +82,9 @@ class Committer:
     async def commit_moved(self, *, everything: bool = False) -> None:
         """Commit every position that has moved since its last commit, or all of them. Positions only go forward."""
         scheduler = self._scheduler
+        if self._map is not None and not self._membership.is_certain:
+            # This process stood still. Others may have the partitions: older blocks must not replace theirs.
+            return
         async with self._lock:
             candidates = [scheduler.owned[key] for key in (scheduler.owned if everything else scheduler.moved)]
             moved = {
@@ -174,7 +177,7 @@ class Committer:
     def may_write(self, key: TopicPartition) -> bool:
         """Return True if this process may write blocks of a partition's offset map."""
         owned = self._scheduler.owned.get(key)
-        return owned is not None and self.may_commit(owned)
+        return owned is not None and self.may_commit(owned) and self._membership.is_certain
 
     def _is_current(self, owned: OwnedPartition) -> bool:
         return not owned.life.is_outdated and self._scheduler.owned.get(owned.position.key) is owned
