@@ -122,18 +122,15 @@ class Acquisition:
         await self._note_overtaken(continued)
         if parts.offset_map is not None:
             await parts.offset_map.begin(continued)
-        taken: set[TopicPartition] = set()
         for clean, positions in ((False, continued), (True, started)):
             async for position in in_turns(positions):
                 # A rebalance between two turns may have given it to another process.
                 if position.key in self.pending:
                     waiting = life.Life(life.Waiting(clean))
                     parts.scheduler.add(OwnedPartition(position, waiting, committed=position))
-                    taken.add(position.key)
-        if parts.offset_map is not None:
-            for key in (keys | refused.keys()) - taken:
-                parts.offset_map.forget(key)  # another process may store newer blocks of it
         acquired = self.pending & parts.scheduler.owned.keys()
+        if parts.offset_map is not None:
+            parts.offset_map.forget(*(keys | refused.keys()) - acquired)  # others may store newer blocks of these
         for key in acquired:
             self._reported.pop(key, None)
         self._from_first_start -= acquired

@@ -182,12 +182,13 @@ class MapKeeper:
         if found.is_stale:
             self._stale[position.key] = None
 
-    def forget(self, key: TopicPartition) -> None:
-        """Forget a partition that another process mirrors now."""
-        self._maps.pop(key, None)
-        self._stale.pop(key, None)
-        self._unread.discard(key)
-        self.missing.pop(key, None)
+    def forget(self, *keys: TopicPartition) -> None:
+        """Forget partitions that another process mirrors now, or may mirror."""
+        for key in keys:
+            self._maps.pop(key, None)
+            self._stale.pop(key, None)
+            self._unread.discard(key)
+            self.missing.pop(key, None)
 
     def partition(self, key: TopicPartition) -> PartitionMap | None:
         """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read.

@@ -226,8 +226,8 @@ class MapOfBlocks:
     async def begin(self, positions: Collection[Position]) -> None:
         self.kept |= {position.key for position in positions}
 
-    def forget(self, key: TopicPartition) -> None:
-        self.kept.discard(key)
+    def forget(self, *keys: TopicPartition) -> None:
+        self.kept -= set(keys)
 
 
 def test_a_partition_that_goes_elsewhere_while_it_is_taken_up_leaves_no_map() -> None:
