@@ -231,6 +231,20 @@ class OffsetMapUnwritten(
 
 
 @dataclass(frozen=True)
+class OffsetMapLimited(
+    Event,
+    kind=Kind.NOTE,
+    words="the offset map is as large as a process may keep it: offsets of {topic}-{partition} before {offset} are translated to"
+    " the beginning of the target's log",
+):
+    """The oldest blocks of the partition with most runs are forgotten."""
+
+    topic: str
+    partition: int
+    offset: int = field(compare=False)
+
+
+@dataclass(frozen=True)
 class OffsetMapLost(
     Event,
     kind=Kind.NOTE,

@@ -18,6 +18,7 @@ from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FlowClosed, MirrorError, Unanswered, describe
 from mirrormaker.events import event
 from mirrormaker.events.process_events import (
+    OffsetMapLimited,
     OffsetMapLost,
     OffsetMapMissing,
     OffsetMapUnwritten,
@@ -45,6 +46,7 @@ _PATIENCE = 30.0
 _TRY_EVERY = 30.0  # seconds between attempts to write the map after that
 _REFRESHED = 100  # blocks of partitions that only moved on, with each commit: 15 KB
 _CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
+_MOST_RUNS = 16 << 20  # of all partitions of this process: 200 MB
 _FENCE_EVERY = 5.0  # seconds between two looks for a fence
 _FENCE_WITHIN = 5.0  # seconds for one look
 
@@ -381,3 +383,17 @@ class MapKeeper:
             found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
             if found.is_due:
                 self._stale[key] = None
+        self._limit()
+
+    def _limit(self) -> None:
+        """Forget the oldest blocks of the largest maps while there are more runs than a process may keep."""
+        sizes = {key: found.size for key, found in self._maps.items() if len(found.blocks) > 1}
+        while sum(sizes.values()) > _MOST_RUNS:
+            key = max(sizes, key=lambda key: sizes[key])
+            found = self._maps[key]
+            found.forget_first(max(1, len(found.blocks) // 8))
+            self._report(OffsetMapLimited(*key, found.first))
+            self._stale[key] = None
+            sizes[key] = found.size
+            if len(found.blocks) == 1:
+                del sizes[key]

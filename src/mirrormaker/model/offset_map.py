@@ -187,10 +187,15 @@ class PartitionMap:
             block = self.blocks[0]
             if any(runs.end_offset > log_starts.get(place, 0) for place, runs in block.lists.items()):
                 return
-            self._gone.add(block.start)
-            self._changed.discard(block.start)
-            self._places = None
-            del self.blocks[0]
+            self.forget_first(1)
+
+    def forget_first(self, count: int) -> None:
+        """Drop so many of the oldest blocks; the last one stays."""
+        dropped = {block.start for block in self.blocks[: min(count, len(self.blocks) - 1)]}
+        del self.blocks[: len(dropped)]
+        self._gone |= dropped
+        self._changed -= dropped
+        self._places = None
 
     def _drop(self, offset: int) -> None:
         """Forget the blocks from a source offset on: the source has other records there now, or they are mirrored again."""
@@ -283,6 +288,11 @@ class PartitionMap:
     def end(self) -> int:
         """Return the source offset up to which everything is mirrored."""
         return self.blocks[-1].end if self.blocks else 0
+
+    @property
+    def size(self) -> int:
+        """Return the number of runs."""
+        return sum(block.size for block in self.blocks)
 
     @property
     def places(self) -> list[Place]:

@@ -223,6 +223,38 @@ def test_a_topic_that_was_deleted_is_created_and_filled_again(monkeypatch: pytes
     asyncio.run(play())
 
 
+def test_a_process_forgets_its_oldest_blocks_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_map, "BLOCK_RUNS", 2)
+    monkeypatch.setattr(map_keeper, "_MOST_RUNS", 10)
+
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([START])
+            for offset in range(0, 60, 3):  # two records and a marker
+                moved = START.advanced(offset + 3, 0, [Cut(0, offset // 3 * 2 + 2, offset // 3 * 2 + 2)])
+                run = NotedRun(offset, offset // 3 * 2, 2, offset // 3 * 2)
+                keeper.note(moved, PartitionReport(moved, 1, "flowing", runs=((("", 0), (run,)),)))
+            await keeper.write_all()
+            await keeper.clean()
+            await keeper.write_all()
+            found = keeper.partition(START.key)
+            assert found is not None and 8 <= found.size <= 10
+            assert len(set(events)) == 1 and "orders-0" in events[0].text
+            stored = MapTopic(target, keeper.source_id)
+            await stored.refresh()
+            again = stored.read(START.key)
+            assert (again.first, again.size) == (found.first, found.size)
+            assert [again.translate(("", 0), offset).offset for offset in range(again.first, 60, 3)] == list(
+                range(again.first // 3 * 2, 40, 2)
+            )
+
+    asyncio.run(play())
+
+
 def test_a_mirror_whose_map_was_deleted_while_it_was_stopped_says_so_once() -> None:
     async def play() -> None:
         log, events = KeyedLog(TOPIC), list[Event]()
