@@ -260,8 +260,8 @@ class OffsetMapLost(
 class OffsetMapMissing(
     Event,
     kind=Kind.NOTE,
-    words="the offset map has nothing of {partitions} partitions that are mirrored already (the first one is {first}): it is"
-    " rebuilt from the ends of both logs, and offsets before that are translated to the beginning of the target's log",
+    words="the offset map has nothing of {partitions} partitions that are mirrored already (the first one is {first}): what the"
+    " ends of both logs show is rebuilt, and earlier offsets are translated to the beginning of the target's log",
 ):
     """The topic was deleted while the partitions were not mirrored, or they were mirrored without it."""
 

@@ -201,7 +201,7 @@ class MapKeeper:
             return None if key in self._unread else self._maps[key]
         if self._topic is None:
             return None
-        stored = self._topic.read(key)
+        stored = self._topic.known(key)
         return stored if stored.blocks else None
 
     async def refresh(self) -> None:
@@ -356,14 +356,15 @@ class MapKeeper:
 
     async def _is_lost(self, topic: MapTopic, has_answered: bool) -> bool:
         """Return True if somebody has deleted the topic, or has deleted it and created it again."""
-        if not has_answered:
+        if not has_answered or TOPIC not in self._target.topics:
             try:
                 await asyncio.wait_for(self._target.refresh([TOPIC]), _FENCE_WITHIN)
             except (*OUTAGE, MirrorError):
                 return False
         known = self._target.topics.get(TOPIC)
-        is_replaced = self._fence_watch is not None and self._fence_watch.is_replaced
-        return known is None or known.id != topic.id or is_replaced
+        if known is None:
+            return TOPIC not in self._target.refused  # by which this client may not see it
+        return known.id != topic.id or (self._fence_watch is not None and self._fence_watch.is_replaced)
 
     def _store_again(self) -> None:
         """Have everything stored again that this process knows."""

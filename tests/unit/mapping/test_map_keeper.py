@@ -223,6 +223,29 @@ def test_a_topic_that_was_deleted_is_created_and_filled_again(monkeypatch: pytes
     asyncio.run(play())
 
 
+def test_a_map_of_another_process_is_unpacked_again_only_after_it_has_changed() -> None:
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            owner = MapKeeper(target, target, "mirror", lambda _: None)
+            other = MapKeeper(target, target, "mirror", lambda _: None)
+            await owner.open()
+            await owner.begin([START])
+            _move(owner, 5)
+            await owner.write_all()
+            await other.open()
+            before = other.partition(START.key)
+            assert before is not None and other.partition(START.key) is before
+            _move(owner, 9)
+            await owner.write_all()
+            await other.refresh()
+            after = other.partition(START.key)
+            assert after is not None and (before.end, after.end) == (5, 9)
+
+    asyncio.run(play())
+
+
 def test_a_process_forgets_its_oldest_blocks_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_map, "BLOCK_RUNS", 2)
     monkeypatch.setattr(map_keeper, "_MOST_RUNS", 10)
