@@ -129,6 +129,8 @@ class Acquisition:
                     waiting = life.Life(life.Waiting(clean))
                     parts.scheduler.add(OwnedPartition(position, waiting, committed=position))
         acquired = self.pending & parts.scheduler.owned.keys()
+        if parts.offset_map is not None:
+            parts.offset_map.forget(*(keys | refused.keys()) - acquired)  # others may store newer blocks of these
         for key in acquired:
             self._reported.pop(key, None)
         self._from_first_start -= acquired

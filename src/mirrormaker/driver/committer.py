@@ -57,6 +57,8 @@ class Committer:
     ) -> None:
         self._membership, self._scheduler, self._interval, self._report = membership, scheduler, interval, report
         self._map = offset_map
+        if offset_map is not None:
+            offset_map.is_ours = self.may_write
         self._now = asyncio.Event()
         # A commit that was decided earlier must not land after a later one: it could bring an old identity back.
         self._lock = asyncio.Lock()
@@ -80,6 +82,9 @@ class Committer:
     async def commit_moved(self, *, everything: bool = False) -> None:
         """Commit every position that has moved since its last commit, or all of them. Positions only go forward."""
         scheduler = self._scheduler
+        if self._map is not None and not self._membership.is_certain:
+            # This process stood still. Others may have the partitions: older blocks must not replace theirs.
+            return
         async with self._lock:
             candidates = [scheduler.owned[key] for key in (scheduler.owned if everything else scheduler.moved)]
             moved = {
@@ -168,6 +173,11 @@ class Committer:
             return False  # it has no place on the target, so the ledger's older entry stays true
         is_leaving = owned.position.key in self._membership.generation.to_release
         return self.owns(owned) or (self._is_current(owned) and is_leaving)
+
+    def may_write(self, key: TopicPartition) -> bool:
+        """Return True if this process may write blocks of a partition's offset map."""
+        owned = self._scheduler.owned.get(key)
+        return owned is not None and self.may_commit(owned) and self._membership.is_certain
 
     def _is_current(self, owned: OwnedPartition) -> bool:
         return not owned.life.is_outdated and self._scheduler.owned.get(owned.position.key) is owned

@@ -19,6 +19,7 @@ from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer, ZooKeeperWriter
 from mirrormaker.driver.goals import Goals
 from mirrormaker.driver.group_step import group_sync_of
+from mirrormaker.driver.map_rebuild import MapRebuild
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.patience import ask_until_answered
 from mirrormaker.driver.permissions import Permissions
@@ -114,7 +115,7 @@ class Flow:
         zookeeper = ZooKeeperLookup.of(settings) if settings.zookeeper else None
         self.membership = kind(source, settings, self.instance_id, options.num_streams, self._owned_keys, report)
         self.committer = Committer(self.membership, scheduler, options.commit_interval, report, self.offset_map)
-        routing = Routing(
+        self._routing = routing = Routing(
             source, target, wiring.target.path, wiring.target.partition_by, options.message_handler, settings.read_committed,
         )  # fmt: skip
         starts = StartPositions(source, target, settings, routing, options.accept_new_target, report)
@@ -241,6 +242,7 @@ class Flow:
             if self.offset_map is not None and self.is_exact:
                 await self._unless_ended(self.offset_map.open())
                 self._spawn(self.offset_map.run())
+                self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
             longest_pause = self.settings.metadata_max_age_ms / 1000

@@ -102,7 +102,7 @@ async def _read_last_batches(
     while at < end and size < _TAIL_BYTES:
         part = await fetch_log(target, key, at, _FETCH_BYTES)
         size += len(part.records)
-        runs, at = _runs(part, key, at)
+        runs, at = runs_of(part, key, at)
         for batch in (batch for run in runs if isinstance(run, Batches) for batch in run):
             is_ours = batch.producer_id >= 0 and not batch.is_transactional and not batch.is_control
             if is_ours and batch.count > 0:
@@ -123,10 +123,10 @@ async def find_tails(
         if size >= SEARCH_BYTES:
             return Doubt.TOO_FAR
         part = await fetch_log(cluster, key, at, _FETCH_BYTES, read_committed=read_committed)
-        runs, at = _runs(part, key, at)
+        runs, at = runs_of(part, key, at)
         unpacked, has_passed = 0, False
         for run in runs:
-            for records in _data(run, part, times):
+            for records in data_of(run, part, times):
                 if records is None:
                     search.pass_over()
                 elif len(records):
@@ -149,9 +149,9 @@ async def read_sample(
     """Return the first data records from an offset on, up to 200 of them; None if there are none."""
     while at < log.end:
         part = await fetch_log(cluster, key, at, _SAMPLE_BYTES, read_committed=read_committed)
-        runs, end = _runs(part, key, at)
+        runs, end = runs_of(part, key, at)
         for run in runs:
-            for records in _data(run, part, None):
+            for records in data_of(run, part, None):
                 # A batch may begin before the wanted offset.
                 if records is not None and len(records) and records.offsets[-1] >= at:
                     return records[records.offsets >= at][:SAMPLE]
@@ -162,7 +162,7 @@ async def read_sample(
 async def read_first_time(cluster: Cluster, key: TopicPartition, log: LogRange) -> tuple[int, bool]:
     """Return the first timestamp in a log, -1 if there is none, and True if a producer has set it."""
     part = await fetch_log(cluster, key, log.start, _SAMPLE_BYTES)
-    runs, _ = _runs(part, key, log.start)
+    runs, _ = runs_of(part, key, log.start)
     if not isinstance(runs[0], Batches):
         return -1, True
     first = runs[0][0]
@@ -193,7 +193,7 @@ async def _list_offset(cluster: Cluster, key: TopicPartition, when: int, *, repl
     return offset
 
 
-def _runs(part: FetchedPartition, key: TopicPartition, at: int) -> tuple[list[Run], int]:
+def runs_of(part: FetchedPartition, key: TopicPartition, at: int) -> tuple[list[Run], int]:
     """Return what was fetched from offset `at` on, and the offset after it."""
     runs = list(split(part.records))
     end = at
@@ -205,7 +205,7 @@ def _runs(part: FetchedPartition, key: TopicPartition, at: int) -> tuple[list[Ru
     return runs, end
 
 
-def _data(run: Run, part: FetchedPartition, times: SearchTimes | None) -> Iterator[Records | None]:
+def data_of(run: Run, part: FetchedPartition, times: SearchTimes | None) -> Iterator[Records | None]:
     """Yield the data records of a run in their order; None in place of batches that are too old to be needed."""
     if not isinstance(run, Batches):
         yield from (records for records, _ in legacy.unpack(run, _MAX_UNPACKED) if len(records))

@@ -35,6 +35,8 @@ class FenceWatch:
         """`start` is the offset up to which the topic was read; there was no fence."""
         self._target, self._source_id, self._at = target, source_id, start
         self._fence: Fence | None = None
+        # True once the topic was seen to end before what was read of it.
+        self.is_replaced = False
 
     def wrote(self, offsets: range) -> None:
         """Pass over rows that this process has written itself, if they follow what was read."""
@@ -54,6 +56,7 @@ class FenceWatch:
                 # The topic was deleted and created again, or its beginning was compacted away before it was read.
                 async for records, self._at in keyed_topic.scan(self._target, TOPIC, 0):  # noqa: B020
                     await self._take(records)
+                self.is_replaced = self.is_replaced or self._at < before
             if self._at == before:
                 return self._fence
 

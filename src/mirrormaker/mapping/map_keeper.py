@@ -10,14 +10,20 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
 
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FlowClosed, MirrorError, Unanswered, describe
 from mirrormaker.events import event
-from mirrormaker.events.process_events import OffsetMapUnwritten, OffsetMapWritten
+from mirrormaker.events.process_events import (
+    OffsetMapLimited,
+    OffsetMapLost,
+    OffsetMapMissing,
+    OffsetMapUnwritten,
+    OffsetMapWritten,
+)
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
@@ -40,6 +46,7 @@ _PATIENCE = 30.0
 _TRY_EVERY = 30.0  # seconds between attempts to write the map after that
 _REFRESHED = 100  # blocks of partitions that only moved on, with each commit: 15 KB
 _CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
+_MOST_RUNS = 16 << 20  # of all partitions of this process: 200 MB
 _FENCE_EVERY = 5.0  # seconds between two looks for a fence
 _FENCE_WITHIN = 5.0  # seconds for one look
 
@@ -50,6 +57,8 @@ class MapKeeper:
     def __init__(self, target: Cluster, source: Cluster, fallback_id: str, report: event.Report) -> None:
         """`fallback_id` stands for a source cluster without an id (before Kafka 0.10.1)."""
         self._target, self._source, self._fallback_id, self._report = target, source, fallback_id, report
+        # Returns True while this process may write a partition's blocks; the committer knows that.
+        self.is_ours: Callable[[TopicPartition], bool] = lambda _: True
         self._topic: MapTopic | None = None
         self._fence_watch: FenceWatch | None = None
         self._looked_at = float("-inf")
@@ -59,6 +68,8 @@ class MapKeeper:
         self._maps: dict[TopicPartition, PartitionMap] = {}
         # Partitions that began while the topic could not be read: their maps lack what is stored.
         self._unread: set[TopicPartition] = set()
+        # Partitions that are mirrored already, and of which nothing is stored: the positions at which their maps begin.
+        self.missing: dict[TopicPartition, Position] = {}
         # Maps whose stored block ends before the position, the longest waiting ones first.
         self._stale: dict[TopicPartition, None] = {}
         self._failing_since: float | None = None
@@ -80,14 +91,20 @@ class MapKeeper:
             return
         self._topic = topic
         self._is_written()
-        for key in self._unread & self._maps.keys():
-            self._maps[key].put_before(topic.read(key))
-            await asyncio.sleep(0)
-        self._unread.clear()
+        await self._put_before()
         if topic.fence is not None:
             self._closed = closed(topic.fence, self._target.endpoint)
             raise self._closed
         self._fence_watch, self._looked_at = FenceWatch(self._target, self.source_id, topic.end), time.monotonic()
+
+    async def _put_before(self) -> None:
+        """Add the stored blocks to the maps that began without them."""
+        for key in list(self._unread & self._maps.keys()):
+            stored = await self._stored(key)
+            if key in self._maps:
+                self._maps[key].put_before(stored)
+            self._unread.discard(key)
+            await asyncio.sleep(0)
 
     async def _read_topic(self) -> MapTopic:
         policy = await keyed_topic.ensure(self._target, TOPIC)
@@ -97,6 +114,7 @@ class MapKeeper:
                 f" kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config cleanup.policy=compact"
             )
         topic = MapTopic(self._target, self.source_id)
+        topic.id = self._target.topics[TOPIC].id
         await topic.refresh()
         return topic
 
@@ -107,13 +125,16 @@ class MapKeeper:
         numbered = [position for position in positions if position.identity.is_numbered]
         if not numbered:
             return
-        if self._topic is not None and any(position.key not in self._maps for position in numbered):
-            with contextlib.suppress(*OUTAGE, MirrorError):
-                # Another process may have written these blocks since. Without that the map has a hole, and says so.
-                await asyncio.wait_for(self._topic.refresh(), _READ_WITHIN)
+        is_read, missing = True, dict[TopicPartition, Position]()
+        if any(position.key not in self._maps for position in numbered):
+            is_read = await self._read_others()
         for number, position in enumerate(numbered, 1):
             if position.key not in self._maps:
-                self._maps[position.key] = await self._stored(position.key)
+                self._maps[position.key] = await self._stored(position.key) if is_read else PartitionMap()
+                if not is_read:
+                    self._unread.add(position.key)
+                elif not self._maps[position.key].blocks and any(cut.sequence for cut in position.cuts):
+                    missing[position.key] = position
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -121,15 +142,38 @@ class MapKeeper:
                 self._stale[position.key] = None
             if number % 200 == 0:
                 await asyncio.sleep(0)
+        if missing:
+            self.missing |= missing
+            topic, partition = min(missing)
+            self._report(OffsetMapMissing(len(missing), f"{topic}-{partition}"))
+
+    async def _read_others(self) -> bool:
+        """Read the blocks that other processes have written since the last time; return False if that is not possible.
+
+        With older blocks the map would go on in one that another process has completed meanwhile.
+        """
+        if self._topic is None:
+            return False
+        with contextlib.suppress(*OUTAGE, MirrorError):
+            await asyncio.wait_for(self._topic.refresh(), _READ_WITHIN)
+            return True
+        return False
 
     async def _stored(self, key: TopicPartition) -> PartitionMap:
         """Return the map of a partition as it is stored; years of transactions take seconds to unpack."""
-        if self._topic is None:
-            self._unread.add(key)
-            return PartitionMap()
+        assert self._topic is not None
         if self._topic.size_of(key) < _UNPACKED_AT_ONCE:
             return self._topic.read(key)
         return await run_in_thread(partial(self._topic.read, key))
+
+    def put_before(self, position: Position, rebuilt: PartitionMap) -> bool:
+        """Take in what the logs show of the offsets before a position; return False if the map no longer begins there."""
+        found = self._maps.get(position.key)
+        if found is None or not found.blocks or found.first != position.offset:
+            return False
+        found.put_before(rebuilt, is_stored=False)
+        self._stale[position.key] = None
+        return True
 
     def note(self, position: Position, report: PartitionReport) -> None:
         """Take in a stream's report; `position` is the owned partition's, which the report may have moved."""
@@ -140,11 +184,13 @@ class MapKeeper:
         if found.is_stale:
             self._stale[position.key] = None
 
-    def forget(self, key: TopicPartition) -> None:
-        """Forget a partition that another process mirrors now."""
-        self._maps.pop(key, None)
-        self._stale.pop(key, None)
-        self._unread.discard(key)
+    def forget(self, *keys: TopicPartition) -> None:
+        """Forget partitions that another process mirrors now, or may mirror."""
+        for key in keys:
+            self._maps.pop(key, None)
+            self._stale.pop(key, None)
+            self._unread.discard(key)
+            self.missing.pop(key, None)
 
     def partition(self, key: TopicPartition) -> PartitionMap | None:
         """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read.
@@ -155,7 +201,7 @@ class MapKeeper:
             return None if key in self._unread else self._maps[key]
         if self._topic is None:
             return None
-        stored = self._topic.read(key)
+        stored = self._topic.known(key)
         return stored if stored.blocks else None
 
     async def refresh(self) -> None:
@@ -170,7 +216,7 @@ class MapKeeper:
         left = len(self._stale) + 1
         while 0 < len(self._stale) < left:
             left = len(self._stale)
-            await self.write(list(self._maps))
+            await self.write([key for key in self._maps if self.is_ours(key)])
 
     async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
         """Store the changed blocks of partitions; return those whose positions must not be committed yet.
@@ -180,7 +226,7 @@ class MapKeeper:
         if self._closed is None and time.monotonic() - self._looked_at > 2 * _FENCE_EVERY:
             await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
-        moved = [key for key in islice(self._stale, _REFRESHED) if key not in due]
+        moved = [key for key in islice(filter(self.is_ours, self._stale), _REFRESHED) if key not in due]
         if self._topic is None or (self.reason and time.monotonic() < self._try_after):
             return set()
         waiting = deque([*due, *moved])
@@ -219,6 +265,8 @@ class MapKeeper:
             topic.identities |= {block.identity for block in writing.blocks}
             if key in self._maps:
                 self._maps[key].stored(writing)
+                if self._maps[key].is_due:
+                    waiting.appendleft(key)
             self._stale.pop(key, None)
         return None
 
@@ -280,23 +328,51 @@ class MapKeeper:
             await asyncio.sleep(_FENCE_EVERY)
             if self._topic is None and time.monotonic() >= self._try_after:
                 await self.open()
-            await self._look_for_fence()
+            elif self._unread and await self._read_others():
+                await self._put_before()
+            has_answered = await self._look_for_fence()
+            if self._topic is not None and await self._is_lost(self._topic, has_answered):
+                self._store_again()
+                await self.open()
             if time.monotonic() - cleaned_at > _CLEAN_EVERY:
                 cleaned_at = time.monotonic()
                 with contextlib.suppress(*OUTAGE, MirrorError):
                     await self.clean()
         raise self._closed
 
-    async def _look_for_fence(self) -> None:
-        """Raise FlowClosed if there is a fence. A target that does not answer is asked again later."""
+    async def _look_for_fence(self) -> bool:
+        """Raise FlowClosed if there is a fence; return False if the target did not answer, and has to be asked again later."""
         if self._fence_watch is None:
-            return
-        fence, self._looked_at = None, time.monotonic()
-        with contextlib.suppress(*OUTAGE, MirrorError):
+            return True
+        self._looked_at = time.monotonic()
+        try:
             fence = await asyncio.wait_for(self._fence_watch.look(), _FENCE_WITHIN)
+        except (*OUTAGE, MirrorError):
+            return False
         if fence is not None:
             self._closed = closed(fence, self._target.endpoint)
             raise self._closed
+        return True
+
+    async def _is_lost(self, topic: MapTopic, has_answered: bool) -> bool:
+        """Return True if somebody has deleted the topic, or has deleted it and created it again."""
+        if not has_answered or TOPIC not in self._target.topics:
+            try:
+                await asyncio.wait_for(self._target.refresh([TOPIC]), _FENCE_WITHIN)
+            except (*OUTAGE, MirrorError):
+                return False
+        known = self._target.topics.get(TOPIC)
+        if known is None:
+            return TOPIC not in self._target.refused  # by which this client may not see it
+        return known.id != topic.id or (self._fence_watch is not None and self._fence_watch.is_replaced)
+
+    def _store_again(self) -> None:
+        """Have everything stored again that this process knows."""
+        self._report(OffsetMapLost(TOPIC, len(self._maps)))
+        self._topic = self._fence_watch = None
+        for key, found in self._maps.items():
+            found.store_again()
+            self._stale[key] = None
 
     async def clean(self) -> None:
         """Delete the blocks all of whose records lie before the start of the target's log; the next commit stores that."""
@@ -308,3 +384,17 @@ class MapKeeper:
             found.forget_before({place: start for place, start in known.items() if isinstance(start, int)})
             if found.is_due:
                 self._stale[key] = None
+        self._limit()
+
+    def _limit(self) -> None:
+        """Forget the oldest blocks of the largest maps while there are more runs than a process may keep."""
+        sizes = {key: found.size for key, found in self._maps.items() if len(found.blocks) > 1}
+        while sum(sizes.values()) > _MOST_RUNS:
+            key = max(sizes, key=lambda key: sizes[key])
+            found = self._maps[key]
+            found.forget_first(max(1, len(found.blocks) // 8))
+            self._report(OffsetMapLimited(*key, found.first))
+            self._stale[key] = None
+            sizes[key] = found.size
+            if len(found.blocks) == 1:
+                del sizes[key]

@@ -46,6 +46,10 @@ class MapTopic:
         self.identities: set[Identity] = set()
         self._blocks: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._size = 0  # bytes of all blocks
+        # Maps that were asked for, as long as none of their rows changes.
+        self._known: dict[TopicPartition, PartitionMap] = {}
+        # The topic's own id: a topic with another one has its name by now. All zeros where brokers have none (before Kafka 2.8).
+        self.id = bytes(16)
         # The offset up to which the topic was read.
         self.end = 0
         self._reading = asyncio.Lock()
@@ -83,6 +87,7 @@ class MapTopic:
             self.identities.add(key.identity)
         else:
             blocks = self._blocks[key.source]
+            self._known.pop(key.source, None)
             self._size += len(value or b"") - len(blocks.pop(key.start, b""))
             if value is not None:
                 blocks[key.start] = value
@@ -104,6 +109,12 @@ class MapTopic:
             if block is not None:
                 blocks.append(block)
         return PartitionMap(blocks)
+
+    def known(self, key: TopicPartition) -> PartitionMap:
+        """Return the same as `read`, to be looked at again and again, and not to be changed."""
+        if key not in self._known:
+            self._known[key] = self.read(key)
+        return self._known[key]
 
     async def write_fence(self, fence: Fence | None) -> None:
         """Forbid that a flow from this source goes on, or allow it again."""

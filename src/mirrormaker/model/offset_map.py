@@ -2,7 +2,8 @@
 
 Records are mirrored in order, so the map is a list of runs (`offset_runs`). Streams report runs as the target acknowledges them.
 The runs of one producer identity are kept in blocks. A block begins at a source offset and says exactly what was true when it was
-last stored, so a map that is read after a crash is never wrong, only a moment old.
+last stored, so a map that is read after a crash is never wrong, only a moment old. The last block grows; the others keep their
+runs packed, so that years of transactions fit into memory.
 
 This module does no input or output.
 """
@@ -12,15 +13,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
-from mirrormaker.model.offset_runs import NotedRun, Run, RunList, Translated
+from mirrormaker.model.offset_runs import NotedRun, RunList, Translated
+from mirrormaker.model.packed_runs import Run
 from mirrormaker.model.position import Cut, Identity, Place, Position
 from mirrormaker.wire.records.batch import SEQUENCES
 
 # A block with so many runs is complete, and the next one begins.
 BLOCK_RUNS = 256
+# So many blocks are written at once: half a megabyte.
+BLOCKS_AT_ONCE = 512
 
 
 @dataclass(slots=True)
@@ -39,12 +43,12 @@ class Block:
     @property
     def size(self) -> int:
         """Return the number of runs."""
-        return sum(len(runs.runs) for runs in self.lists.values())
+        return sum(runs.count for runs in self.lists.values())
 
-    @property
-    def is_even(self) -> bool:
-        """Return True if no target partition is known to hold records from after the block's end."""
-        return all(not runs.runs or runs.runs[-1].source_end <= self.end for runs in self.lists.values())
+    def pack(self) -> None:
+        """Keep the runs packed until one of them changes."""
+        for runs in self.lists.values():
+            runs.pack(self.start)
 
 
 # A source offset, and for each target partition its sequence number and offset there.
@@ -62,7 +66,7 @@ class Writing(NamedTuple):
 class PartitionMap:
     """All blocks of one source partition; the last one grows while the partition is mirrored."""
 
-    __slots__ = ("_changed", "_gone", "_stored", "blocks")
+    __slots__ = ("_changed", "_gone", "_places", "_stored", "blocks")
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         """Take blocks that were stored, in any order."""
@@ -70,6 +74,8 @@ class PartitionMap:
         # By their start: blocks that must be stored before a position is committed, and blocks that must be deleted.
         self._changed: set[int] = set()
         self._gone: set[int] = set()
+        # The target partitions of all blocks; None if they must be looked up again.
+        self._places: list[Place] | None = None
         # The state that the stored last block describes.
         self._stored = _state_of(self.blocks[-1]) if self.blocks else None
 
@@ -106,6 +112,7 @@ class PartitionMap:
                 first = rows[0]
                 runs = RunList(first.target, first.sequence, first.target, first.sequence)
                 block.lists[place] = runs
+                self._places = None
             for row in rows:
                 # A stream does not know of blocks: its run may have begun in the one before.
                 before = max(0, block.start - row.source)
@@ -114,14 +121,23 @@ class PartitionMap:
         self._end_at(block, position)
         if not self._goes_on(position):
             self._changed.add(block.start)
-        if block.size >= BLOCK_RUNS and block.is_even and block.end > block.start:
-            self._start_block(position)
+        if block.size >= BLOCK_RUNS and block.end > block.start and not any(cut.ahead for cut in position.cuts):
+            self._complete_block(position)
 
-    def put_before(self, stored: PartitionMap) -> None:
-        """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts."""
+    def put_before(self, stored: PartitionMap, *, is_stored: bool = True) -> None:
+        """Take in blocks that could not be read when this map began; what they say of later offsets no longer counts.
+
+        With `is_stored=False` they were rebuilt, and must be stored.
+        """
         earlier = [block for block in stored.blocks if block.start < self.first]
-        self._gone |= {block.start for block in stored.blocks if block.start > self.first}
+        for block in earlier:
+            block.pack()
+        if not is_stored:
+            self._changed |= {block.start for block in earlier}
+        own = {block.start for block in self.blocks}
+        self._gone |= {block.start for block in stored.blocks if block.start > self.first} - own
         self.blocks = [*earlier, *self.blocks]
+        self._places = None
 
     @property
     def is_due(self) -> bool:
@@ -134,13 +150,19 @@ class PartitionMap:
         return bool(self.blocks) and (self._stored is None or self._stored[0] != self.blocks[-1].end)
 
     def take(self) -> Writing:
-        """Return all that must be stored or deleted, and the last block; `stored` or `failed` must follow."""
+        """Return what must be stored or deleted, and the last block; `stored` or `failed` must follow.
+
+        If that is more than some hundred blocks, the map is due again after these.
+        """
         if not self.blocks:
             return Writing([], self._gone.copy(), None)
-        changed, self._changed = self._changed | {self.blocks[-1].start}, set()
-        return Writing(
-            [block for block in self.blocks if block.start in changed], self._gone.copy(), _state_of(self.blocks[-1])
-        )
+        last = self.blocks[-1]
+        wanted = self._changed | {last.start}
+        # They are the last ones, as long as nobody has deleted the topic.
+        found = list(islice((block for block in reversed(self.blocks) if block.start in wanted), len(wanted)))
+        blocks = found[::-1][:BLOCKS_AT_ONCE]
+        self._changed -= {block.start for block in blocks}
+        return Writing(blocks, self._gone.copy(), _state_of(last) if blocks[-1] is last else None)
 
     def stored(self, writing: Writing) -> None:
         """Note that everything was stored as it was taken."""
@@ -150,7 +172,13 @@ class PartitionMap:
 
     def failed(self, writing: Writing) -> None:
         """Note that nothing is known of what was stored."""
-        self._changed |= {block.start for block in writing.blocks if block in self.blocks}
+        self._changed |= {block.start for block in writing.blocks} & {block.start for block in self.blocks}
+        self._stored = None
+
+    def store_again(self) -> None:
+        """Note that nothing is stored any more."""
+        self._changed = {block.start for block in self.blocks}
+        self._gone.clear()
         self._stored = None
 
     def forget_before(self, log_starts: dict[Place, int]) -> None:
@@ -159,9 +187,15 @@ class PartitionMap:
             block = self.blocks[0]
             if any(runs.end_offset > log_starts.get(place, 0) for place, runs in block.lists.items()):
                 return
-            self._gone.add(block.start)
-            self._changed.discard(block.start)
-            del self.blocks[0]
+            self.forget_first(1)
+
+    def forget_first(self, count: int) -> None:
+        """Drop so many of the oldest blocks; the last one stays."""
+        dropped = {block.start for block in self.blocks[: min(count, len(self.blocks) - 1)]}
+        del self.blocks[: len(dropped)]
+        self._gone |= dropped
+        self._changed -= dropped
+        self._places = None
 
     def _drop(self, offset: int) -> None:
         """Forget the blocks from a source offset on: the source has other records there now, or they are mirrored again."""
@@ -169,17 +203,35 @@ class PartitionMap:
             start = self.blocks.pop().start
             self._gone.add(start)
             self._changed.discard(start)
-            self._stored = None
+            self._stored = self._places = None
 
     def _start_block(self, position: Position) -> None:
-        block = Block(position.offset, position.offset, position.identity, position.topic_id, position.target_topic_id)
+        """Begin a block under a new identity."""
         before = self.blocks[-1] if self.blocks else None
-        if before is not None and self.is_stale:
-            self._changed.add(before.start)
+        lists = {cut.place: _list_after(before, cut, position.offset) for cut in position.cuts}
         for cut in position.cuts:
-            block.lists[cut.place] = _list_after(before, cut, position.offset)
             self._truncate_before(cut)
+        self._append(position, lists)
+
+    def _complete_block(self, position: Position) -> None:
+        """Begin another block under the same identity, with the runs from after the position that were reported already."""
+        before = self.blocks[-1]
+        lists = {cut.place: before.lists[cut.place].split(cut) for cut in position.cuts}
+        for place in before.lists.keys() - lists.keys():
+            lists[place] = before.lists.pop(place)  # nothing from before the position went there
+        self._changed.add(before.start)  # what is stored of it may have these runs
+        self._append(position, lists)
+
+    def _append(self, position: Position, lists: dict[Place, RunList]) -> None:
+        if self.blocks:
+            if self.is_stale:
+                self._changed.add(self.blocks[-1].start)
+            self.blocks[-1].pack()
+        block = Block(
+            position.offset, position.offset, position.identity, position.topic_id, position.target_topic_id, lists
+        )
         self.blocks.append(block)
+        self._places = None
         self._gone.discard(block.start)
         self._changed.add(block.start)
         self._stored = None
@@ -190,16 +242,17 @@ class PartitionMap:
             runs = block.lists.get(cut.place)
             if runs is None:
                 continue
-            if runs.end_offset <= cut.offset and not (runs.runs and runs.runs[-1].target_end > cut.offset):
+            if max(runs.end_offset, runs.ends[1]) <= cut.offset:
                 return
             runs.truncate(cut.offset)
+            runs.pack(block.start)
             runs.end_offset = min(runs.end_offset, cut.offset)
             self._changed.add(block.start)
 
-    @staticmethod
-    def _list(block: Block, cut: Cut) -> RunList:
+    def _list(self, block: Block, cut: Cut) -> RunList:
         if cut.place not in block.lists:
             block.lists[cut.place] = RunList.at(cut)
+            self._places = None
         return block.lists[cut.place]
 
     def _end_at(self, block: Block, position: Position) -> None:
@@ -237,9 +290,16 @@ class PartitionMap:
         return self.blocks[-1].end if self.blocks else 0
 
     @property
+    def size(self) -> int:
+        """Return the number of runs."""
+        return sum(block.size for block in self.blocks)
+
+    @property
     def places(self) -> list[Place]:
         """Return the target partitions that have records of this partition, or may get some."""
-        return sorted({place for block in self.blocks for place in block.lists})
+        if self._places is None:
+            self._places = sorted({place for block in self.blocks for place in block.lists})
+        return self._places
 
     def translate(self, place: Place, source: int) -> Translated:
         """Return where a reader goes on that has read everything before a source offset.
@@ -248,8 +308,9 @@ class PartitionMap:
         """
         at = max(0, bisect_right(self.blocks, source, key=lambda block: block.start) - 1)
         earliest: int | None = None
-        end = next((block.lists[place].end_offset for block in reversed(self.blocks[:at]) if place in block.lists), 0)
-        for block, after in zip_longest(self.blocks[at:], self.blocks[at + 1 :]):
+        earlier = (self.blocks[number] for number in range(at - 1, -1, -1))
+        end = next((block.lists[place].end_offset for block in earlier if place in block.lists), 0)
+        for block, after in zip_longest(islice(self.blocks, at, None), islice(self.blocks, at + 1, None)):
             runs = block.lists.get(place)
             if runs is not None:
                 found = runs.find(source, block.end)

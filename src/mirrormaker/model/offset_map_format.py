@@ -5,7 +5,7 @@
            version 1 | kind 1 | source cluster id | producer id i64 | producer epoch i16          (an identity)
 
 Texts are a varint of their length and UTF-8. A record without a value deletes the block or the fence; identities stay. Numbers
-that cannot be negative are varints; a run takes about three bytes.
+that cannot be negative are varints; a run takes about four bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from mirrormaker.errors import BadFrame, BadVarint
 from mirrormaker.model.offset_map import Block
-from mirrormaker.model.offset_runs import Run, RunList
+from mirrormaker.model.offset_runs import RunList
+from mirrormaker.model.packed_runs import PackedRuns
 from mirrormaker.model.position import Identity, Place
 from mirrormaker.wire.protocol.codec import MAX_VARINT_64, TopicPartition, read_varint, varint
 
@@ -124,12 +125,9 @@ def pack_block(block: Block, time: int) -> bytes:
     out += varint(len(block.lists))
     for (topic, partition), runs in block.lists.items():
         out += _packed_text(topic) + varint(partition)
-        for number in (runs.first_offset, runs.next_sequence, runs.end_offset, runs.end_sequence, len(runs.runs)):
+        for number in (runs.first_offset, runs.next_sequence, runs.end_offset, runs.end_sequence, runs.count):
             out += varint(number)
-        source, target = block.start, runs.first_offset
-        for run in runs.runs:
-            out += varint(run.source - source) + varint(run.target - target) + varint(run.length) + varint(run.skipped)
-            source, target = run.source_end, run.target_end
+        out += runs.packed(block.start).data
     return bytes(out)
 
 
@@ -163,17 +161,9 @@ def _unpacked_list(view: memoryview, at: int, source: int) -> tuple[Place, RunLi
     count, at = _number(view, at)
     if count > _MOST_RUNS:
         raise BadFrame("a block has more runs than a block can have")
-    runs = RunList(first_offset, next_sequence, end_offset, end_sequence)
-    target = first_offset
-    for _ in range(count):
-        source_gap, at = _number(view, at)
-        target_gap, at = _number(view, at)
-        length, at = _number(view, at)
-        skipped, at = _number(view, at)
-        run = Run(source + source_gap, target + target_gap, length, skipped)
-        runs.runs.append(run)
-        source, target = run.source_end, run.target_end
-    return (topic, partition), runs, at
+    packed = PackedRuns.read(view[at:], count, source, first_offset)
+    runs = RunList(first_offset, next_sequence, end_offset, end_sequence, packed)
+    return (topic, partition), runs, at + len(packed.data)
 
 
 def _number(view: memoryview, at: int) -> tuple[int, int]:

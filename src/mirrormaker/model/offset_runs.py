@@ -9,10 +9,12 @@ This module does no input or output.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mirrormaker.model.packed_runs import PackedRuns, Run, UnpackedRuns, unpacked
 from mirrormaker.model.position import Cut
 from mirrormaker.wire.records.batch import SEQUENCES
 
@@ -29,25 +31,6 @@ class NotedRun(NamedTuple):
         """Return the run without its first records."""
         sequence = (self.sequence + count) % SEQUENCES
         return NotedRun(self.source + count, self.target + count, self.length - count, sequence)
-
-
-class Run(NamedTuple):
-    """Records with consecutive offsets on both sides; `skipped` more lie between the run before and this one, at unknown places."""
-
-    source: int
-    target: int
-    length: int
-    skipped: int = 0
-
-    @property
-    def source_end(self) -> int:
-        """Return the source offset after the run."""
-        return self.source + self.length
-
-    @property
-    def target_end(self) -> int:
-        """Return the target offset after the run."""
-        return self.target + self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +56,8 @@ class RunList:
     next_sequence: int
     end_offset: int
     end_sequence: int
-    runs: list[Run] = field(default_factory=list)
+    # A list that is complete keeps its runs packed; one that changes has them as they are.
+    kept: list[Run] | PackedRuns = field(default_factory=list)
 
     @classmethod
     def at(cls, cut: Cut) -> RunList:
@@ -81,16 +65,48 @@ class RunList:
         return cls(cut.offset, cut.sequence, cut.offset, cut.sequence)
 
     @property
+    def runs(self) -> list[Run] | UnpackedRuns:
+        """Return the runs in their order."""
+        return unpacked(self.kept) if isinstance(self.kept, PackedRuns) else self.kept
+
+    @property
+    def count(self) -> int:
+        """Return the number of runs."""
+        return self.kept.size if isinstance(self.kept, PackedRuns) else len(self.kept)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Return the offsets after the last run on both sides; -1 if there is none."""
+        if isinstance(self.kept, PackedRuns):
+            return (self.kept.source_end, self.kept.target_end) if self.kept.size else (-1, -1)
+        return (self.kept[-1].source_end, self.kept[-1].target_end) if self.kept else (-1, -1)
+
+    @property
     def unknown(self) -> int:
         """Return how many records after the last run have unknown places."""
         return (self.end_sequence - self.next_sequence) % SEQUENCES
+
+    def packed(self, source: int) -> PackedRuns:
+        """Return the runs packed; the block begins at this source offset."""
+        return self.kept if isinstance(self.kept, PackedRuns) else PackedRuns.of(self.kept, source, self.first_offset)
+
+    def pack(self, source: int) -> None:
+        """Keep the runs packed until one of them changes."""
+        with contextlib.suppress(ValueError):  # the writer of the block meets the same error, and reports it
+            self.kept = self.packed(source)
+
+    def _open(self) -> list[Run]:
+        """Return the runs so that they can be changed."""
+        if isinstance(self.kept, PackedRuns):
+            self.kept = list(unpacked(self.kept))
+        return self.kept
 
     def add(self, noted: NotedRun) -> bool:
         """Take in a run, which replaces all that is known from its target offset on.
 
         Return False if it only made the last run longer.
         """
-        runs = self.runs
+        runs = self._open()
         if runs and (runs[-1].source, runs[-1].target) == (noted.source, noted.target):
             grown = noted.length - runs[-1].length
             runs[-1] = runs[-1]._replace(length=noted.length)
@@ -115,7 +131,9 @@ class RunList:
 
     def truncate(self, target: int) -> bool:
         """Forget all that is known from a target offset on; return True if there was something."""
-        runs, forgotten = self.runs, 0
+        if self.ends[1] <= target:
+            return False
+        runs, forgotten = self._open(), 0
         while runs and runs[-1].target >= target:
             run = runs.pop()
             forgotten += run.length + run.skipped
@@ -125,12 +143,30 @@ class RunList:
         self.next_sequence = (self.next_sequence - forgotten) % SEQUENCES
         return forgotten > 0
 
+    def split(self, cut: Cut) -> RunList:
+        """Cut off all that lies at a cut and after it, and return it as a list of its own."""
+        later = RunList.at(cut)
+        taken = [run for run in self._open() if run.target_end > cut.offset]
+        if not taken:
+            return later
+        if (before := cut.offset - taken[0].target) > 0:
+            first = taken[0]
+            taken[0] = Run(first.source + before, cut.offset, first.length - before)
+        known = sum(run.length for run in taken) + sum(run.skipped for run in taken[1:])
+        skipped = (self.next_sequence - cut.sequence - known) % SEQUENCES
+        taken[0] = taken[0]._replace(skipped=skipped if skipped < SEQUENCES // 2 else 1)
+        later.kept, later.next_sequence = taken, self.next_sequence
+        self.truncate(cut.offset)
+        return later
+
     def end_at(self, cut: Cut) -> None:
         """Note the state of the target partition at the end of the block."""
         self.end_offset, self.end_sequence = cut.offset, cut.sequence
 
     def find(self, source: int, end: int) -> Translated | None:
         """Return the place of the first record at or after a source offset; None if the block, which ends at `end`, has none."""
+        if source >= self.ends[0] and not self.unknown:
+            return None
         runs = self.runs
         at = bisect_right(runs, source, key=lambda run: run.source_end)
         before = runs[at - 1].target_end if at else self.first_offset
@@ -146,6 +182,8 @@ class RunList:
 
     def find_source(self, target: int, start: int, end: int) -> Translated | None:
         """Return the source offset of the first record at or after a target offset; None if the block has none."""
+        if target >= self.ends[1] and not self.unknown:
+            return None
         runs = self.runs
         at = bisect_right(runs, target, key=lambda run: run.target_end)
         before = runs[at - 1].source_end if at else start

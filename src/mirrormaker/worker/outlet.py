@@ -129,7 +129,9 @@ class Outlet:
         self.last_skipped: RecordDigest | None = None
         # For the offset map: the runs of acknowledged records, and the places of those that are to be skipped.
         keeps_notes = cursor.stream.work.keeps_offset_map and identity.is_numbered
-        self.run_notes = RunNotes(is_spread=cursor.fans_out) if keeps_notes else None
+        # A message handler leaves most records in the partition of the same number, unless it says otherwise.
+        is_spread = cursor.position.by_key or self.partition != cursor.partition
+        self.run_notes = RunNotes(is_spread=is_spread) if keeps_notes else None
         self.skipped_places: SkippedPlaces | None = None
         self.unconfirmed: UnconfirmedBatch | None = None
         # How often in a row the first number after reading the log was refused.

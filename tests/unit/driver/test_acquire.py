@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,5 +213,42 @@ def test_committed_offsets_that_cannot_be_read_concern_new_partitions_only() -> 
         office.ledger.rows[REFUSED] = (200, "")
         await office.acquire(NEW, REFUSED)
         assert office.flowing == {NEW, REFUSED}
+
+    asyncio.run(play())
+
+
+class MapOfBlocks:
+    """Notes which partitions have a map in this process."""
+
+    def __init__(self) -> None:
+        self.kept: set[TopicPartition] = set()
+
+    async def begin(self, positions: Collection[Position]) -> None:
+        self.kept |= {position.key for position in positions}
+
+    def forget(self, *keys: TopicPartition) -> None:
+        self.kept -= set(keys)
+
+
+def test_a_partition_that_goes_elsewhere_while_it_is_taken_up_leaves_no_map() -> None:
+    """The map would be continued, with blocks from today, when the partition comes back."""
+
+    async def play() -> None:
+        office, kept = Office(), MapOfBlocks()
+        offset_map: Any = kept
+        office.acquisition._parts = replace(office.acquisition._parts, offset_map=offset_map)
+        commit = office.ledger.commit_new
+
+        async def commit_late(positions: Collection[Position], generation: Generation) -> dict[TopicPartition, str]:
+            await kept.begin(positions)
+            office.acquisition.pending.clear()
+            return await commit(positions, generation)
+
+        office.ledger.commit_new = commit_late  # type: ignore[method-assign, assignment]
+        await office.acquire(NEW)
+        assert not office.flowing and not kept.kept
+        office.ledger.commit_new = commit  # type: ignore[method-assign]
+        await office.acquire(NEW)
+        assert office.flowing == kept.kept == {NEW}
 
     asyncio.run(play())

@@ -35,6 +35,7 @@ class ScriptedMembership:
         self.commits: list[Rows] = []
         self.generations: list[Generation] = []
         self.generation = Generation()
+        self.is_certain = True
         self.cluster = Cluster(Endpoint((("there", 9092),)))
         self.under_way = 0
 
@@ -198,6 +199,20 @@ def test_a_new_identity_is_in_the_map_before_it_is_in_the_ledger(is_new: bool) -
     asyncio.run(commit())
     assert offset_map.stored[0] == (Identity(2, MARKED_EPOCH), 0)
     assert len(office.membership.commits) == 1
+
+
+def test_a_process_that_stood_still_writes_no_blocks_of_partitions_that_others_may_have() -> None:
+    office = Office([position("orders", 0)])
+    offset_map: Any = ScriptedMap(office.membership)
+    membership: Any = office.membership
+    committer = Committer(membership, office.scheduler, 1.0, office.events.append, offset_map)
+    offset_map.begun = [Identity(1, 0)]
+    office.membership.is_certain = False
+    asyncio.run(committer.commit_moved())
+    assert not offset_map.stored and not offset_map.is_ours(("orders", 0))
+    office.membership.is_certain = True
+    asyncio.run(committer.commit_moved())
+    assert offset_map.stored and offset_map.is_ours(("orders", 0))
 
 
 def test_a_position_that_does_not_fit_into_an_entry_does_not_keep_the_others() -> None:

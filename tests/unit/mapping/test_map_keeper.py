@@ -9,13 +9,15 @@ import pytest
 
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.events.event import Event
-from mirrormaker.events.process_events import OffsetMapUnwritten
+from mirrormaker.events.process_events import OffsetMapMissing, OffsetMapUnwritten
 from mirrormaker.mapping import map_keeper
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model import offset_map
 from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
-from tests.support.keyed_log import KeyedLog
+from tests.support.keyed_log import LIST_OFFSETS, KeyedLog
+from tests.support.scripted_broker import SILENT
 
 START = Position("orders", 0, 0, 0, "", Identity(1, 0), "", "", 1, (Cut(0, 0, 0),))
 
@@ -96,6 +98,68 @@ def test_a_map_whose_stored_part_could_not_be_read_is_not_used_until_it_is() -> 
     asyncio.run(play())
 
 
+def _numbered(offset: int) -> Position:
+    return START.advanced(offset, 0, [Cut(0, offset, offset)])
+
+
+def test_a_partition_that_was_given_up_is_not_written_behind_its_new_owner() -> None:
+    async def play() -> None:
+        log, ours = KeyedLog(TOPIC), set[object]()
+        async with log.running() as target:
+            await target.refresh()
+            before = MapKeeper(target, target, "mirror", lambda _: None)
+            before.is_ours = ours.__contains__
+            await before.open()
+            # A takeover that fails before the partition is owned: the write is not answered.
+            await before.begin([START])
+            owner = MapKeeper(target, target, "mirror", lambda _: None)
+            await owner.open()
+            await owner.begin([START])
+            _move(owner, 5)
+            await owner.write_all()
+            rows = log.end
+            await before.write([])
+            await before.write_all()
+            assert log.end == rows, "an older block would replace the one of the new owner"
+
+    asyncio.run(play())
+
+
+def test_blocks_of_an_earlier_owner_that_cannot_be_read_in_time_are_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what was read long ago, the map would go on in a block that the other process has completed meanwhile."""
+    monkeypatch.setattr(map_keeper, "_FENCE_EVERY", 0.05)
+
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            late = MapKeeper(target, target, "mirror", lambda _: None)
+            await late.open()
+            first = MapKeeper(target, target, "mirror", lambda _: None)
+            await first.open()
+            await first.begin([START])
+            _move(first, 5)
+            await first.write_all()
+            answer = log.answers.pop(LIST_OFFSETS)
+            log.answers[LIST_OFFSETS] = SILENT
+            monkeypatch.setattr(map_keeper, "_READ_WITHIN", 0.1)
+            await late.begin([_numbered(9)])
+            assert late.partition(START.key) is None
+            await late.write([START.key])
+            log.answers[LIST_OFFSETS] = answer
+            monkeypatch.setattr(map_keeper, "_READ_WITHIN", 5.0)
+            running = asyncio.create_task(late.run())
+            async with asyncio.timeout(5):
+                while late.partition(START.key) is None:
+                    await asyncio.sleep(0.02)
+            running.cancel()
+            found = late.partition(START.key)
+            assert found is not None and found.translate(("", 0), 3).offset == 3
+            assert not found.is_due, "no block is deleted"
+
+    asyncio.run(play())
+
+
 def test_a_block_that_cannot_be_packed_leaves_the_others_and_the_committer_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,6 +179,116 @@ def test_a_block_that_cannot_be_packed_leaves_the_others_and_the_committer_alone
             await keeper.begin([START])
             assert await keeper.write([START.key]) == set(), "positions are committed without the map"
             assert isinstance(events[0], OffsetMapUnwritten)
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_deleted_is_created_and_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_keeper, "_FENCE_EVERY", 0.05)
+    monkeypatch.setattr(offset_map, "BLOCK_RUNS", 2)
+    monkeypatch.setattr(offset_map, "BLOCKS_AT_ONCE", 3)
+
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([START])
+            for offset in range(0, 60, 3):  # two records and a marker
+                moved = START.advanced(offset + 3, 0, [Cut(0, offset // 3 * 2 + 2, offset // 3 * 2 + 2)])
+                run = NotedRun(offset, offset // 3 * 2, 2, offset // 3 * 2)
+                keeper.note(moved, PartitionReport(moved, 1, "flowing", runs=((("", 0), (run,)),)))
+            await keeper.write_all()
+            log.batches.clear()
+            log.producers.clear()
+            running = asyncio.create_task(keeper.run())
+            async with asyncio.timeout(5):
+                while not events:
+                    await asyncio.sleep(0.02)
+            assert [event.text for event in events] == [
+                "__mirrormaker_offsets was deleted on the target: this process stores the offset map of its 1 partitions again"
+            ]
+            async with asyncio.timeout(5):
+                while keeper._topic is None:
+                    await asyncio.sleep(0.02)
+            running.cancel()
+            assert await keeper.write([START.key]) == set()
+            stored = MapTopic(target, keeper.source_id)
+            await stored.refresh()
+            found = stored.read(START.key)
+            assert [found.translate(("", 0), offset).offset for offset in range(0, 60, 3)] == list(range(0, 40, 2))
+            assert START.identity in stored.identities
+
+    asyncio.run(play())
+
+
+def test_a_map_of_another_process_is_unpacked_again_only_after_it_has_changed() -> None:
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            owner = MapKeeper(target, target, "mirror", lambda _: None)
+            other = MapKeeper(target, target, "mirror", lambda _: None)
+            await owner.open()
+            await owner.begin([START])
+            _move(owner, 5)
+            await owner.write_all()
+            await other.open()
+            before = other.partition(START.key)
+            assert before is not None and other.partition(START.key) is before
+            _move(owner, 9)
+            await owner.write_all()
+            await other.refresh()
+            after = other.partition(START.key)
+            assert after is not None and (before.end, after.end) == (5, 9)
+
+    asyncio.run(play())
+
+
+def test_a_process_forgets_its_oldest_blocks_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_map, "BLOCK_RUNS", 2)
+    monkeypatch.setattr(map_keeper, "_MOST_RUNS", 10)
+
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([START])
+            for offset in range(0, 60, 3):  # two records and a marker
+                moved = START.advanced(offset + 3, 0, [Cut(0, offset // 3 * 2 + 2, offset // 3 * 2 + 2)])
+                run = NotedRun(offset, offset // 3 * 2, 2, offset // 3 * 2)
+                keeper.note(moved, PartitionReport(moved, 1, "flowing", runs=((("", 0), (run,)),)))
+            await keeper.write_all()
+            await keeper.clean()
+            await keeper.write_all()
+            found = keeper.partition(START.key)
+            assert found is not None and 8 <= found.size <= 10
+            assert len(set(events)) == 1 and "orders-0" in events[0].text
+            stored = MapTopic(target, keeper.source_id)
+            await stored.refresh()
+            again = stored.read(START.key)
+            assert (again.first, again.size) == (found.first, found.size)
+            assert [again.translate(("", 0), offset).offset for offset in range(again.first, 60, 3)] == list(
+                range(again.first // 3 * 2, 40, 2)
+            )
+
+    asyncio.run(play())
+
+
+def test_a_mirror_whose_map_was_deleted_while_it_was_stopped_says_so_once() -> None:
+    async def play() -> None:
+        log, events = KeyedLog(TOPIC), list[Event]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", events.append)
+            await keeper.open()
+            await keeper.begin([replace(_numbered(9), partition=number) for number in range(3)])
+            await keeper.begin([replace(START, partition=7, identity=Identity(9, 0))])
+            (event,) = events
+            assert isinstance(event, OffsetMapMissing) and event.partitions == 3
 
     asyncio.run(play())
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mirrormaker.model import offset_map
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key, unpack_block, unpack_key
+from mirrormaker.model.packed_runs import PackedRuns
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.worker.run_notes import RunNotes
 
@@ -147,6 +148,8 @@ class World:
             self.ledger = self.position
 
     def check(self, found: PartitionMap) -> None:
+        earlier = [runs for block in found.blocks[:-1] for runs in block.lists.values()]
+        assert all(isinstance(runs.kept, PackedRuns) for runs in earlier), "only the last block is unpacked"
         places = [(source, offset) for offset, source in enumerate(self.target) if source is not None]
         end = max(runs.end_offset for block in found.blocks for runs in block.lists.values())
         for source in range((self.sources[-1] if self.sources else 0) + 3):
