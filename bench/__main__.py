@@ -17,6 +17,7 @@ from tests.support.waiting import NotInTime
 from bench import (
     backlog,
     groups,
+    grow,
     latency,
     page,
     report,
@@ -46,7 +47,7 @@ from bench.workloads import (
 from mirrormaker.embedded import EmbeddedError
 
 _NAMES = tuple(work.name for work in FULL)
-_OTHERS = {"wide": wide.main, "groups": groups.main, "page": page.main}
+_OTHERS = {"grow": grow.main, "wide": wide.main, "groups": groups.main, "page": page.main}
 _WARM_UP = ("ours", "ours-tables")  # each workload has one of them
 # The brokers are warmed up with these records if no backlog is copied before a workload that needs none.
 _ANY = replace(W1, name="warm", title="", records=500_000)
@@ -138,9 +139,10 @@ class Bench:
         names = [name for name in (*_WARM_UP, "mm1") if name in work.tools]
         if not self._are_warm and "mm1" in names:
             self._copy(clusters, work, "mm1")
-        costs = list(warming.warm_up(lambda: self._copy(clusters, work, names[0])))
+        most = 1 if self._args.quick else warming.MOST
+        costs = list(warming.warm_up(lambda: self._copy(clusters, work, names[0]), most))
         self._are_warm = True
-        self._console.print(f"  {warming.in_words(costs)}", highlight=False)
+        self._console.print(f"  {warming.in_words(costs, most)}", highlight=False)
 
     def _copy(self, clusters: BenchClusters, work: Workload, tool: str) -> Figures:
         with step(self._console, f"{work.name}: warming up the brokers with {TOOLS[tool].title}") as progress:
