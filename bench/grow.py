@@ -42,7 +42,7 @@ _SHOWN = ("records_per_s", "mb_per_s", "cpu_s_per_gb", "cpu_s_per_million", "pea
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure every chosen axis, and write each of them down when it is complete."""
+    """Measure every chosen axis. Store each point at once, and write each axis down when it is complete."""
     args = _arguments(arguments)
     console = Console(width=160)
     if args.draw:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     axes = [small(AXES[name]) if args.quick else AXES[name] for name in args.only]
     most = max(point.sources for axis in axes for point in axis.points.values())
-    version = store.version()
+    version, commits = store.version(), store.commits_since(None)
     console.print(f"Starting {most + 1} clusters")
     with GrowClusters(most) as clusters:
         run = Grow(console, clusters)
@@ -62,9 +62,12 @@ def main(arguments: Sequence[str]) -> int:
             if time.monotonic() - began > _LAST_AXIS:
                 console.print(f"No time is left for {axis.name}: measure it with --only {axis.name}", highlight=False)
                 continue
-            rows = run.measure(axis)
-            _show(console, axis, rows)
-            grow_page.keep(axis, rows, version, args.quick)
+            done = grow_page.stored(axis, commits) if args.rest else []
+            for label, point in axis.points.items():
+                if not any(row.label == label for row in done):
+                    done += run.measure(axis, label, point)
+                    grow_page.keep(axis, done, version, args.quick)
+            _show(console, axis, done)
             if not args.quick:
                 console.print(f"Wrote {grow_page.write(axis)}", highlight=False)
     console.print(f"It took {time.monotonic() - began:.0f} s", highlight=False)
@@ -80,7 +83,7 @@ class Grow:
 
     def warm_up(self) -> None:
         """Copy the same records until the brokers' CPU per GB stops falling."""
-        point, topic = Point(), "grow-warm"
+        point, topic = Point(megabytes=500), "grow-warm"
         with step(self._console, "warming up the brokers") as progress:
             self._clusters.write(topic, point, progress)
             _measure(self._clusters, topic, point, "mm1", progress)
@@ -88,14 +91,11 @@ class Grow:
         self._console.print(f"  {warming.in_words(costs)}", highlight=False)
         self._clusters.clear()
 
-    def measure(self, axis: Axis) -> list[Row]:
-        """Return the figures of both mirrors at each point. A point that several axes share is measured once."""
-        rows = []
-        for label, point in axis.points.items():
-            if point not in self._known:
-                self._known[point] = self._measure_both(f"{axis.title} {label}", point)
-            rows += [Row(label, tool, figures, tuple(notes)) for tool, figures, notes in self._known[point]]
-        return rows
+    def measure(self, axis: Axis, label: str, point: Point) -> list[Row]:
+        """Return the figures of both mirrors at a point. A point that several axes share is measured once."""
+        if point not in self._known:
+            self._known[point] = self._measure_both(f"{axis.title} {label}", point)
+        return [Row(label, tool, figures, tuple(notes)) for tool, figures, notes in self._known[point]]
 
     def _measure_both(self, title: str, point: Point) -> list[tuple[str, Figures, list[str]]]:
         topic = f"grow-{uuid.uuid4().hex[:8]}"
@@ -195,4 +195,10 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="two points of each axis, a tenth of the records: nothing is kept"
     )
     parser.add_argument("--draw", action="store_true", help="draw the charts again from the stored figures")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--rest", action="store_true", help="measure only the points that are not stored yet for the program as it is"
+    )
+    args = parser.parse_args(arguments)
+    if args.rest and args.quick:
+        parser.error("--rest does not go with --quick, which stores nothing")
+    return args

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from bench.line_chart import svg
 from bench.page import DOCS, replace_block
 from bench.results import Figures
 from bench.store import Version, heading, rounded
+from bench.tables import DISTURBED
 from bench.tools import TOOLS
 
-_STORE = ROOT / "bench" / "grow.json"
+STORE = ROOT / "bench" / "grow.json"
 _COLUMNS = {
     "records_per_s": "records/s",
     "mb_per_s": "MB/s",
@@ -40,6 +42,16 @@ class Row:
     notes: tuple[str, ...] = ()
 
 
+def stored(axis: Axis, commits: Collection[str]) -> list[Row]:
+    """Return what is stored of an axis for these commits, without points of which a mirror has no figures."""
+    content = _stored().get(axis.name, {})
+    if content.get("changed") or content.get("commit") not in commits:
+        return []
+    rows = _rows(content)
+    failed = {row.label for row in rows if not row.figures}
+    return [row for row in rows if row.label in axis.points.keys() - failed]
+
+
 def keep(axis: Axis, rows: Sequence[Row], version: Version, quick: bool) -> None:
     """Store an axis in the place of its former figures; quick ones only in build/, as a file and as a chart."""
     content = heading([], quick) | {
@@ -52,21 +64,21 @@ def keep(axis: Axis, rows: Sequence[Row], version: Version, quick: bool) -> None
         (BUILD / f"grow-{axis.name}.json").write_text(json.dumps(content, indent=1) + "\n")
         (BUILD / f"grow-{axis.name}.svg").write_text(_drawing(axis, rows))
         return
-    stored = _stored() | {axis.name: content}
-    _STORE.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    STORE.write_text(json.dumps(_stored() | {axis.name: content}, indent=1, sort_keys=True) + "\n")
 
 
 def write(axis: Axis) -> Path:
     """Write the chart and the table of an axis into the documentation. Return the path of the chart."""
     content = _stored()[axis.name]
-    rows = [Row(row["label"], row["tool"], row["figures"], tuple(row["notes"])) for row in content["rows"]]
+    places = list(axis.points)
+    rows = sorted(_rows(content), key=lambda row: places.index(row.label))
     chart = DOCS / f"grow-{axis.name}.svg"
     chart.write_text(_drawing(axis, rows))
     head = ["", "", *_COLUMNS.values()]
     lines = [
         [
             row.label,
-            TOOLS[row.tool].title,
+            ("~ " if row.figures.get("other_load", 0) > DISTURBED else "") + TOOLS[row.tool].title,
             *(number_text(row.figures[name]) if name in row.figures else "-" for name in _COLUMNS),
         ]
         for row in rows
@@ -83,11 +95,15 @@ def write(axis: Axis) -> Path:
     if notes:
         parts.append("\n".join(notes) + "\n")
     replace_block(DOCS / "benchmarks.md", begin, end, "\n".join([*parts, end]))
-    return chart.relative_to(ROOT)
+    return Path(os.path.relpath(chart, ROOT))
+
+
+def _rows(content: Mapping[str, Any]) -> list[Row]:
+    return [Row(**row | {"notes": tuple(row["notes"])}) for row in content["rows"]]
 
 
 def _stored() -> dict[str, Any]:
-    return dict(json.loads(_STORE.read_text())) if _STORE.exists() else {}
+    return dict(json.loads(STORE.read_text())) if STORE.exists() else {}
 
 
 def _drawing(axis: Axis, rows: Sequence[Row]) -> str:

@@ -39,7 +39,7 @@ _COLUMNS: dict[type, tuple[tuple[str, str], ...]] = {
     ),
     IdleWorkload: (("idle CPU %", "idle_cpu"), ("PSS MB", "pss_mb"), ("all partitions s", "all_s")),
 }
-_DISTURBED = 0.15  # cores of other load above which a figure is marked; the kernel's own work stays below
+DISTURBED = 0.15  # cores of other load above which a figure is marked; the kernel's own work stays below
 
 REMARKS = {
     "W4": "Ours and the Java MirrorMaker choose one of the 12 partitions by the record's key. "
@@ -65,7 +65,7 @@ def rows(work: AnyWorkload, measurements: Sequence[Measurement], line_break: str
             continue
         row = found[key]
         runs = sum(bool(measurement.figures) for measurement in own if measurement.tool == tool.name)
-        mark = "~ " if row.get("other_load", 0) > _DISTURBED else ""
+        mark = "~ " if row.get("other_load", 0) > DISTURBED else ""
         cells = [_cell(row.get(figure), ranges[key].get(figure), line_break) for _, figure in columns]
         table.append([mark + tool.title, str(runs), *cells])
     return table
