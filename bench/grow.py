@@ -164,7 +164,7 @@ def _figures(first: Moment, last: Moment, point: Point) -> Figures:
     seconds, records = last.time - first.time, last.records - first.records
     gigabytes = records * point.record_size / 1e9
     mirror, brokers = last.mirror_cpu - first.mirror_cpu, last.helpers_cpu - first.helpers_cpu
-    return {
+    figures = {
         "records_per_s": records / seconds,
         "mb_per_s": gigabytes * 1000 / seconds,
         "cpu_s_per_gb": mirror / gigabytes,
@@ -172,8 +172,9 @@ def _figures(first: Moment, last: Moment, point: Point) -> Figures:
         "brokers_cpu_s_per_gb": brokers / gigabytes,
         "share_of_limit": (mirror + brokers) / ((os.cpu_count() or 1) * seconds),
         "share_copied": last.records / point.records,
-        "other_load": other_load(first, last),
     }
+    # A proxy would count as other load.
+    return figures if point.round_trip is not None else figures | {"other_load": other_load(first, last)}
 
 
 def _show(console: Console, axis: Axis, rows: Sequence[Row]) -> None:
