@@ -88,10 +88,13 @@ def write(axis: Axis) -> Path:
     begin, end = f"<!-- grow: {axis.name} -->", f"<!-- grow: {axis.name}, end -->"
     parts = [
         begin,
+        f"### By {axis.title}\n",
         f"One run of `python -m bench grow --only {axis.name}` on {content['date'][:10]}, {content['cores']} cores.\n",
         f"![cost and speed by {axis.title}](grow-{axis.name}.svg)\n",
         "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines)) + "\n",
     ]
+    if axis.remark:
+        parts.append(axis.remark + "\n")
     if notes:
         parts.append("\n".join(notes) + "\n")
     replace_block(DOCS / "benchmarks.md", begin, end, "\n".join([*parts, end]))

@@ -41,6 +41,7 @@ class Axis:
     title: str
     points: dict[str, Point]
     panels: tuple[tuple[str, str, float], ...]  # a figure, its title, and the factor for the chart
+    remark: str = ""  # for the documentation
 
 
 _CPU = ("cpu_s_per_gb", "CPU seconds per GB", 1.0)
@@ -80,12 +81,15 @@ AXES = {
             "source clusters",
             {str(count): replace(_BASE, sources=count) for count in (1, 3)},
             (_CPU, _SPEED, _MEMORY),
+            "One process of ours reads from all sources. The Java MirrorMaker reads from one: it runs once for each.",
         ),
         Axis(
             "round-trip",
             "round trip in ms",
             {str(time): replace(_BASE, round_trip=time) for time in (0, 20, 100, 200)},
             (_CPU, _SPEED, _MEMORY),
+            "A proxy delays both directions of every connection of the mirror, to the source and to the target, by half of "
+            "the round trip. Its CPU does not count, but takes its share of the cores, also with 0 ms; nothing is marked.",
         ),
     )
 }
