@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     args = _arguments(arguments)
     console = Console(width=160)
     if args.draw:
-        for name in args.only:
+        for name in [name for name in args.only if name in grow_page.measured()]:
             console.print(f"Wrote {grow_page.write(AXES[name])}", highlight=False)
         return 0
     began = time.monotonic()
@@ -195,7 +195,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="two points of each axis, a tenth of the records: nothing is kept"
     )
-    parser.add_argument("--draw", action="store_true", help="draw the charts again from the stored figures")
+    parser.add_argument("--draw", action="store_true", help="write the page again from the stored figures")
     parser.add_argument(
         "--rest", action="store_true", help="measure only the points that are not stored yet for the program as it is"
     )

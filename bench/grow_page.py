@@ -52,6 +52,11 @@ def stored(axis: Axis, commits: Collection[str]) -> list[Row]:
     return [row for row in rows if row.label in axis.points.keys() - failed]
 
 
+def measured() -> list[str]:
+    """Return the names of the axes of which something is stored."""
+    return list(_stored())
+
+
 def keep(axis: Axis, rows: Sequence[Row], version: Version, quick: bool) -> None:
     """Store an axis in the place of its former figures; quick ones only in build/, as a file and as a chart."""
     content = heading([], quick) | {
