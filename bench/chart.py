@@ -16,15 +16,18 @@ _PANELS = (
     ("W3", "records_per_s", "W3: thousand records/s", 1e-3),
     ("W4", "records_per_s", "W4: thousand records/s", 1e-3),
     ("W5", "records_per_s", "W5: thousand records/s", 1e-3),
+    ("W6", "records_per_s", "W6: thousand records/s", 1e-3),
     ("H", "records_per_s", "H: thousand records/s", 1e-3),
+    ("W7", "mirror_cpu", "W7: CPU, % of a core, less is better", 1),
+    ("W7", "p99_ms", "W7: latency p99 in ms, less is better", 1),
     ("W1", "peak_mb", "W1: peak memory in MB, less is better", 1),
     ("W2", "peak_mb", "W2: peak memory in MB, less is better", 1),
-    ("L", "p50_ms", "Latency p50 in ms, less is better", 1),
-    ("L", "p99_ms", "Latency p99 in ms, less is better", 1),
+    ("L", "p50_ms", "L: latency p50 in ms, less is better", 1),
+    ("L", "p99_ms", "L: latency p99 in ms, less is better", 1),
 )
 _WIDTH, _LABEL, _BAR, _LINE, _HEAD = 470, 190, 200, 20, 28
 
-_STYLE = """
+STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #24292f }
   .title { font-weight: 600; font-size: 13px }
   .java { fill: #9aa4af } .tuned { fill: #c3cad1 } .ours { fill: #2f81f7 }
@@ -52,7 +55,7 @@ def svg(figures: Mapping[tuple[str, str], Figures]) -> str:
     ]
     size = (_WIDTH * 2, height * ((len(panels) + 1) // 2))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" role="img">'
-    return "\n".join([head, f"<style>{_STYLE}</style>", *drawings, "</svg>", ""])
+    return "\n".join([head, f"<style>{STYLE}</style>", *drawings, "</svg>", ""])
 
 
 def _panel(title: str, bars: list[tuple[str, str, float]], x: int, y: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from tests.support.topics import EndOffsets
@@ -16,12 +17,12 @@ from bench.workloads import Workload
 
 
 def measure(
-    clusters: BenchClusters, work: Workload, tool: Tool, progress: Callable[[int], None]
+    clusters: BenchClusters, work: Workload, tool: Tool, progress: Callable[[int], None], streams: int = 2
 ) -> tuple[Figures, list[str]]:
     """Let a mirror copy a workload to an empty target. Return its figures, and notes on everything unusual."""
     clusters.empty_target(work.topic, work.target_partitions)
     ends = EndOffsets(clusters.target, work.topic, work.target_partitions)
-    job = new_job(clusters, work.topic, work.codec, work.target_codec, tls=work.tls)
+    job = new_job(clusters, work.topic, work.codec, work.target_codec, tls=work.tls, streams=streams)
     try:
         tool.prepare(job)
     except NotAvailable as error:
@@ -62,11 +63,13 @@ def _figures(copy: Copy, work: Workload) -> Figures:
     if seconds == 0:
         return figures
     megabytes = records * work.record_size / 1e6
+    mirror, brokers = copy.last.mirror_cpu - copy.first.mirror_cpu, copy.last.helpers_cpu - copy.first.helpers_cpu
     return figures | {
         "records_per_s": records / seconds,
         "mb_per_s": megabytes / seconds,
-        "cpu_s_per_gb": (copy.last.mirror_cpu - copy.first.mirror_cpu) / (megabytes / 1e3),
-        "brokers_cpu_s_per_gb": (copy.last.helpers_cpu - copy.first.helpers_cpu) / (megabytes / 1e3),
+        "cpu_s_per_gb": mirror / (megabytes / 1e3),
+        "brokers_cpu_s_per_gb": brokers / (megabytes / 1e3),
+        "share_of_limit": (mirror + brokers) / ((os.cpu_count() or 1) * seconds),
         "end_to_end_per_s": work.records / (copy.last.time - copy.started),
         "other_load": other_load(copy.first, copy.last),
     }

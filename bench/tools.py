@@ -52,14 +52,20 @@ class Tool:
 
 
 def new_job(
-    clusters: BenchClusters, topic: str, codec: str = "none", target_codec: str | None = None, *, tls: bool = False
+    clusters: BenchClusters,
+    topic: str,
+    codec: str = "none",
+    target_codec: str | None = None,
+    *,
+    tls: bool = False,
+    streams: int = 2,
 ) -> Job:
     """Return a job with a new name, so that every mirror starts at the beginning of the topic."""
     name = f"bench{uuid.uuid4().hex[:8]}"
     source, target = clusters.source, clusters.target
     addresses = (source.address("TLS"), target.address("TLS")) if tls else (source.bootstrap, target.bootstrap)
     security = clusters.security() if tls else {}
-    return Job(topic, *addresses, clusters.directory, name, codec, target_codec, security)
+    return Job(topic, *addresses, clusters.directory, name, codec, target_codec, security, streams)
 
 
 def _ours_without_map(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -124,3 +130,6 @@ TOOLS = {
         Tool("mm1-handler", "Java MirrorMaker 3.9.2", _mm1_with_handler, _compile_handler, variant_of="mm1"),
     )
 }
+
+# The tools that run if nobody chooses: as shipped. Tuned ones, and ours without the offset map, only explain something.
+USUAL = ("ours", "mm1", "mm2")

@@ -14,7 +14,6 @@ from typing import IO
 from mirrormaker.embedded import KafkaTools, child_processes
 from mirrormaker.embedded.kafka_tools import command
 
-STREAMS = "2"  # streams, or tasks of MirrorMaker 2
 MM1_VERSION = "3.9.2"  # the last Kafka with the Java MirrorMaker
 MM2_VERSION = "4.3.1"
 
@@ -41,6 +40,7 @@ class Job:
     source_codec: str = "none"
     target_codec: str | None = None  # the value of compression.type, if the mirror gets one
     security: Mapping[str, str] = field(default_factory=dict)  # settings of both clients for TLS
+    streams: int = 2  # or tasks of MirrorMaker 2
 
     @property
     def classes(self) -> Path:
@@ -85,7 +85,7 @@ def start_ours(
     line = [str(Path(sysconfig.get_path("scripts")) / "mirrormaker"), "run"]
     line += ["--consumer.config", job.write_properties("consumer", job.consumer), "--whitelist", job.topic]
     settings = job.producer | dict(producer or {})
-    line += ["--producer.config", job.write_properties("producer", settings), "--num.streams", STREAMS]
+    line += ["--producer.config", job.write_properties("producer", settings), "--num.streams", str(job.streams)]
     return child_processes.spawn([*line, *options], stdout=log, stderr=log, cwd=job.directory, env=env)
 
 
@@ -104,7 +104,7 @@ def start_mm1(
         "kafka.tools.MirrorMaker",
         *("--consumer.config", job.write_properties("consumer", job.consumer | dict(consumer or {}))),
         *("--producer.config", job.write_properties("producer", job.producer | dict(producer or {}))),
-        *("--include", job.topic, "--num.streams", STREAMS, *options),
+        *("--include", job.topic, "--num.streams", str(job.streams), *options),
         jvm=[*heap, *_PERFORMANCE],
         log_level="WARN",
     )
@@ -125,7 +125,7 @@ def start_mm2(job: Job, log: IO[bytes], settings: Mapping[str, str] | None = Non
         f"{source}->target.topics": job.topic,
         f"target->{source}.enabled": "false",
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        "tasks.max": STREAMS,
+        "tasks.max": str(job.streams),
         "emit.heartbeats.enabled": "false",
         "emit.checkpoints.enabled": "false",
         "emit.offset-syncs.enabled": "false",  # it does not start if any other setting of offset syncs is given

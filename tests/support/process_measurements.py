@@ -12,10 +12,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessTree:
-    """A process and its descendants, also those that have got another parent meanwhile."""
+    """Processes and their descendants, also those that have got another parent meanwhile."""
 
-    def __init__(self, root: int) -> None:
-        self._root = root
+    def __init__(self, *roots: int) -> None:
+        self._roots = roots
         self._members: dict[int, str] = {}  # process id -> start time, because the system uses ids again
         self.peak_memory = 0  # bytes
 
@@ -23,8 +23,8 @@ class ProcessTree:
         """Find the processes that belong to the tree now."""
         stats = {pid: (int(fields[PARENT]), fields[START_TIME]) for pid, fields in all_stat_fields().items()}
         known = {pid: born for pid, born in self._members.items() if pid in stats and stats[pid][1] == born}
-        if not self._members and self._root in stats:
-            known[self._root] = stats[self._root][1]
+        if not self._members:
+            known |= {root: stats[root][1] for root in self._roots if root in stats}
         while new := {pid: born for pid, (parent, born) in stats.items() if parent in known and pid not in known}:
             known |= new
         self._members = known
