@@ -48,7 +48,8 @@ async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> Exception | N
     actor = Actor(world, start, monkeypatch, clean=True)
     for _ in range(5000):
         if actor.cursor.done.done():
-            reason, closing = actor.cursor.done.result(), actor.cursor.closing
+            reason: Exception | None = actor.cursor.done.result()
+            closing = actor.cursor.closing
             if not isinstance(reason, Undeliverable):
                 return reason
             identity = Identity(closing.identity.producer_id + 1, 0)
