@@ -1,4 +1,4 @@
-"""Command lines: options that the benchmarks and the fault cases share, and commands that refuse theirs."""
+"""Options that the command lines of benchmarks and fault cases share."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
 from mirrormaker.spark import masters
+from mirrormaker.spark.archive_process import build_archive_later
 from mirrormaker.spark.job import Spark
 from mirrormaker.spark.session import Engine, ExistingSession
 from mirrormaker.status.counts import Counts
@@ -114,7 +115,8 @@ class MirrorDriver:
             await self._close()
             raise
         runs = [asyncio.create_task(self._keep(number, unreachable.get(number))) for number in range(len(self.sources))]
-        watching = [asyncio.create_task(self._show_progress()), asyncio.create_task(self._loop_watch.run())]
+        beside = (self._show_progress(), self._loop_watch.run(), build_archive_later(self._engine, self.display.report))
+        watching = [asyncio.create_task(work) for work in beside]
         failure: BaseException | None = None
         try:
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
@@ -124,6 +126,7 @@ class MirrorDriver:
             await asyncio.gather(*runs, return_exceptions=True)
             for task in watching:
                 task.cancel()
+            await asyncio.wait(watching)
             starting.cancel()
             self.display.stop()
             await self._control.close()

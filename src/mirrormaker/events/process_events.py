@@ -25,6 +25,16 @@ class WaitingForSpark(Event, kind=Kind.WAITING, words="waiting for Spark to star
 
 
 @dataclass(frozen=True)
+class PreparingArchive(
+    Event,
+    words="preparing an archive of Spark's classes in the background, once: the next start is quicker ({path}, 150 MB)",
+):
+    """A mirror has started without the archive."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class SessionStopped(
     Event, kind=Kind.TAKEOVER, words="Spark's session was stopped, by someone or by the cluster; starting another"
 ):
