@@ -15,7 +15,7 @@ from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FA
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import fetch
-from mirrormaker.wire.records.batch import Batches, Run, split, split_in_steps
+from mirrormaker.wire.records.batch import Batches
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.worker.buffer import Buffer, Frame
@@ -25,12 +25,12 @@ from mirrormaker.worker.fetched_offsets import end_of
 from mirrormaker.worker.intake import Fetched, fetch_again, is_corrupt_for_good
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.poll import FetchLimit, Pace, Poll
+from mirrormaker.worker.splitting import split_in_turns
 from mirrormaker.worker.stream_task import StreamTask
 
 _PAUSE = 0.1  # seconds until the next request after a failure of the connection; metadata is refreshed meanwhile
 # Seconds for which a partition is left out of the requests after an error, the second one in a row, and so on.
 _RESTS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_LONG = 1 << 20  # bytes of one partition that are split into batches at once: 15,000 of the smallest ones, 30 ms
 _MAX_TURN = 0.05  # seconds of splitting or unpacking until the rest of the event loop has its turn
 # While partitions join, a broker answers after so many seconds at the latest. It does so for a second after each join.
 _JOIN_WAIT, _JOINING = 0.05, 1.0
@@ -251,10 +251,6 @@ class Fetcher:
         except Silent:
             self._limit.unanswered(poll.size)
             raise
-        was_thin = self._limit.is_thin
-        self._limit.answered(len(data), *poll.transfer)
-        if self._limit.is_thin != was_thin:
-            self._changed |= self.cursors  # each of them may bring less, or more, from now on
         self._end_poll()
         error, parts = fetch.decode_response(poll.version, data, len(self._session.asked))
         if error in SESSION_ERRORS and not poll.is_new:
@@ -265,6 +261,7 @@ class Fetcher:
         frame = Frame(self._buffer, len(data))
         try:
             deliveries = await self._deliveries(parts)
+            self._adapt(poll, len(data), len(deliveries))
             batches = sum(len(run) if isinstance(run, Batches) else 1 for _, _, runs, _ in deliveries for run in runs)
             self._next_poll_at = poll.sent_at + self._pace.pause(batches, len(data), poll.answered_at)
             if time.monotonic() >= self._next_poll_at:
@@ -272,6 +269,13 @@ class Fetcher:
             await self._deliver(deliveries, frame)
         finally:
             frame.drop(0)
+
+    def _adapt(self, poll: Poll, size: int, partitions: int) -> None:
+        """Ask for more or less from now on, after an answer of so many bytes with batches of so many partitions."""
+        shares = self._limit.shares
+        self._limit.answered(size, *poll.transfer, partitions)
+        if self._limit.shares != shares:
+            self._changed |= self.cursors  # each of them may bring less, or more, from now on
 
     async def _deliveries(self, parts: Iterable[fetch.FetchedPartition]) -> list[Delivery]:
         """Return the batches of an answer by cursor, and move each cursor's next fetch after them.
@@ -310,7 +314,7 @@ class Fetcher:
         if not len(part.records):
             return None
         try:
-            fetched = list(split(part.records)) if len(part.records) < _LONG else await _split_in_turns(part.records)
+            fetched = await split_in_turns(part.records)
             if cursor.fetch_round != asked.fetch_round:
                 return None
             if not fetched:
@@ -384,18 +388,3 @@ class Fetcher:
             if time.monotonic() - started > _MAX_TURN:
                 await asyncio.sleep(0)
                 started = time.monotonic()
-
-
-async def _split_in_turns(records: memoryview) -> list[Run]:
-    """Return what `split` yields, with the headers read; the rest of the event loop has its turn after each step."""
-    runs: list[Run] = []
-    for run in split_in_steps(records):
-        if run is None:
-            await asyncio.sleep(0)
-        else:
-            runs.append(run)
-    for run in runs:
-        if isinstance(run, Batches):
-            for _ in run.read_headers():
-                await asyncio.sleep(0)
-    return runs

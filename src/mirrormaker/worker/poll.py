@@ -15,7 +15,9 @@ _QUICK, _WANTED, _SLOW = 0.2, 0.4, 0.6
 _LEAST = 64 << 10  # bytes to ask for, however slow the line is
 _FIRST = 1 << 20  # bytes to ask for as long as nothing is known of the line
 _WIDE = 8 << 20  # bytes: a line that brings so many in time is not thin
-_LEAST_SHARE = 1 << 10  # bytes of one partition
+# Bytes of one partition. A broker leaves out a batch that is larger than a partition's share, except for an answer's first one:
+# with small shares an answer would bring a single batch. Producers' batches have 16 KB by default.
+_LEAST_SHARE = 32 << 10
 
 # Batches a second that a broker has for us: up to the first, each of them is fetched at once; from the second on, polls are
 # `_LONGEST_PAUSE` seconds apart, and bring six or more at a time. A poll, its answer and the request to the target cost brokers and
@@ -33,19 +35,31 @@ class FetchLimit:
         """`most` is fetch.max.bytes."""
         self.bytes = min(most, _FIRST)
         self._most = most
+        self._least_share = _LEAST_SHARE
         # True from an answer that took too long until answers of some megabytes do not.
         self.is_thin = False
 
-    def answered(self, received: int, least: float, most: float) -> None:
-        """Take the size of an answer into account, and the seconds that its transfer took at least and at most."""
+    def answered(self, received: int, least: float, most: float, partitions: int = 0) -> None:
+        """Take into account the size of an answer with data of so many partitions, and the seconds of its transfer.
+
+        It took that long at least and at most.
+        """
+        if partitions == 1 and received > self._least_share:
+            # Perhaps a single batch that is larger than its share, and as large ones of other partitions were left out.
+            self._least_share = min(2 * received, max(_LEAST_SHARE, self.bytes // 4))
         if least > _SLOW:
             self.bytes = max(_LEAST, int(received / least * _WANTED))
             self.is_thin = self.bytes < min(_WIDE, self._most)
             return
         in_time = received / max(most, 0.001) * _WANTED
-        if (most < _QUICK and received > self.bytes // 2) or (received >= _LEAST and in_time > 2 * self.bytes):
+        if (most < _QUICK and received > self.bytes // 2) or (received >= _LEAST_SHARE and in_time > 2 * self.bytes):
             self.bytes = min(2 * self.bytes, self._most)
             self.is_thin &= self.bytes < min(_WIDE, self._most)
+
+    @property
+    def shares(self) -> tuple[bool, int]:
+        """Return what the share of each partition depends on, apart from the size of the answer."""
+        return self.is_thin, self._least_share
 
     def unanswered(self, size: int) -> None:
         """Ask for less after a request for so many bytes that got no answer."""
@@ -55,9 +69,9 @@ class FetchLimit:
         """Return how many bytes of each partition to ask for, if the answer may have `size` and a partition `most` bytes.
 
         A broker fills an answer partition by partition. Over a thin line, one with a backlog would take a whole answer, and
-        those behind it would wait for one answer after the other.
+        those behind it would wait for one answer after the other. What does not fit comes first in the next answers.
         """
-        return min(most, max(_LEAST_SHARE, size // max(1, partitions))) if self.is_thin else most
+        return min(most, max(self._least_share, size // max(1, partitions))) if self.is_thin else most
 
 
 class Pace:

@@ -99,14 +99,43 @@ def test_a_wide_line_is_used_as_a_whole_after_a_few_answers() -> None:
 def test_over_a_thin_line_a_backlog_leaves_room_for_every_other_partition() -> None:
     """The broker fills an answer from the front; the first partition may bring a batch that is larger than its share."""
     line = FetchLimit(32 * MB)
-    assert line.share(MB, 2 * MB, 33) == 2 * MB
+    assert line.share(MB, 2 * MB, 13) == 2 * MB
     line.answered(MB, 1.0, 1.0)
     size, batch = line.bytes, 256 << 10
-    assert 32 * line.share(size, 2 * MB, 33) < size
+    assert 12 * line.share(size, 2 * MB, 13) < size
     # The line is as wide as ever: what partitions bring is less than half of what is asked for.
     for _ in range(10):
         line.answered(batch, 0.0, batch / (1000 * MB))
-    assert line.bytes == 32 * MB and line.share(MB, 2 * MB, 33) == 2 * MB
+    assert line.bytes == 32 * MB and line.share(MB, 2 * MB, 13) == 2 * MB
+
+
+def brought(batch: int, size: int, share: int, partitions: int) -> tuple[int, int]:
+    """Return how many bytes a broker answers if each partition has many batches of one size, and of how many partitions.
+
+    It gives the first partition a whole batch at least, and the others whole batches only up to their share.
+    """
+    total = max(batch, min(share, size) // batch * batch)
+    count = 1
+    while count < partitions and (more := min(share, size - total) // batch * batch) > 0:
+        total += more
+        count += 1
+    return total, count
+
+
+@pytest.mark.parametrize("batch", [1 << 10, 16 << 10, 33 << 10, 48 << 10, 100 << 10, 900 << 10])
+def test_hundreds_of_partitions_with_a_backlog_are_fetched_quickly_again_after_a_slow_answer(batch: int) -> None:
+    line, rate = FetchLimit(32 * MB), 100 * MB
+    line.answered(MB, 0.8, 0.8)
+    assert line.is_thin
+    speeds = []
+    for _ in range(30):
+        share = line.share(line.bytes, MB, 500)
+        received, partitions = brought(batch, line.bytes, share, 500)
+        # The broker looks at every partition first, and that takes some milliseconds.
+        seconds = received / rate
+        line.answered(received, seconds, seconds + 0.013, partitions)
+        speeds.append(received / (seconds + 0.013))
+    assert speeds[-1] > 20 * MB, [round(speed / MB, 1) for speed in speeds]
 
 
 def test_an_answer_whose_bytes_come_all_at_once_tells_little_of_the_line() -> None:
