@@ -151,13 +151,8 @@ class Flow:
         )  # fmt: skip
         self.acquisition = Acquisition(parts, self.ready.is_set, self.topic_sync.sync)
         self.goals = Goals(
-            source,
-            settings.read_committed,
-            self.membership,
-            scheduler,
-            self.acquisition,
-            lambda: self.topic_sync.troubles,
-        )
+            source, settings.read_committed, self.membership, scheduler, self.acquisition, lambda: self.topic_sync.troubles,
+        )  # fmt: skip
         self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
         self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
         self.group_sync = group_sync_of(
