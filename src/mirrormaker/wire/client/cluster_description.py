@@ -146,16 +146,25 @@ def _read_topic(reader: Reader, version: int) -> tuple[int, str, bytes, bool, di
             read(reader, version, count, partitions)
         except (struct.error, IndexError) as cut:
             raise BadFrame("a response ends in the middle of a partition") from cut
-        if len(partitions) < count or min(partitions) < 0:
-            raise BadFrame(f"the partitions of {name!r} have numbers that occur twice, or that are negative")
-        if max(partitions) >= count:
-            # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
-            present = next(number for number in range(count) if number not in partitions)
-            partitions = {number: partitions[number] for number in range(present)}
+        if len(partitions) < count:
+            raise BadFrame(f"some partitions of {name!r} occur twice")
+        if list(partitions) != list(range(count)):
+            partitions = _in_order(name, partitions)
     if version >= 8:
         reader.take(_INT)  # authorized operations
     reader.skip_tags()
     return error, name, topic_id, is_internal, partitions
+
+
+def _in_order(name: str, partitions: dict[int, Partition]) -> dict[int, Partition]:
+    """Return the partitions by ascending number, up to the first one that is missing.
+
+    While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
+    """
+    if min(partitions) < 0:
+        raise BadFrame(f"a partition of {name!r} has a negative number")
+    present = next((number for number in range(len(partitions)) if number not in partitions), len(partitions))
+    return {number: partitions[number] for number in range(present)}
 
 
 # Thousands of partitions have few leaders and leader epochs: they share the values.

@@ -69,6 +69,7 @@ def test_a_description_is_what_kafka_python_decodes(version: int) -> None:
         assert list(ours.topics) == [topic.name for topic in listed]
         for topic in listed:
             found = ours.topics[topic.name]
+            assert list(found.partitions) == list(range(len(topic.partitions)))
             assert found.internal == bool(topic.is_internal)
             assert found.id == (topic.topic_id.bytes if version >= 10 else bytes(16))
             assert found.partitions == {
