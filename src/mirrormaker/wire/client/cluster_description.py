@@ -16,11 +16,14 @@ from mirrormaker.wire.protocol.codec import Reader, read_varint
 from mirrormaker.wire.protocol.messages import ApiMessage, MetadataRequest
 from mirrormaker.wire.protocol.schema_decoder import read_text
 
-# Topics and partitions of a whole cluster. KRaft is made for 200,000 partitions at most.
-MOST_PARTITIONS = 1 << 18
+# Partitions of a whole cluster, and each topic counts as three of them. It is read in less than a second of CPU time.
+# KRaft is made for 200,000 partitions at most: they can be those of 64,000 topics.
+MOST_PARTITIONS = 3 << 17
+_WORK_OF_TOPIC = 3
 
 _NO_TOPIC_ID = bytes(16)
 _INT, _SHORT, _BOOL = (struct.Struct(layout) for layout in (">i", ">h", ">?"))
+_ID_AND_BOOL = struct.Struct(">16s?")
 # Error code, number, leader, and from version 7 on the leader epoch.
 _PARTITION_0, _PARTITION_7 = struct.Struct(">hii"), struct.Struct(">hiii")
 _NODE = 4  # bytes of a node id
@@ -91,6 +94,7 @@ def _read_description(reader: Reader, version: int) -> Description:
     topics: dict[str, Topic] = {}
     refused: dict[str, int] = {}
     count = reader.count()
+    reader.begin_elements((_WORK_OF_TOPIC - 1) * count)
     for _ in range(count):
         error, name, topic_id, is_internal, partitions = _read_topic(reader, version)
         names.add(name)
@@ -129,8 +133,11 @@ def _read_topic(reader: Reader, version: int) -> tuple[int, str, bytes, bool, di
     (error,), name = reader.take(_SHORT), read_text(reader)
     if name is None:
         raise BadFrame("a topic has no name")
-    topic_id = bytes(reader.slice(len(_NO_TOPIC_ID))) if version >= 10 else _NO_TOPIC_ID
-    (is_internal,) = reader.take(_BOOL) if version >= 1 else (False,)
+    topic_id, is_internal = _NO_TOPIC_ID, False
+    if version >= 10:
+        topic_id, is_internal = _ID_AND_BOOL.unpack_from(reader.slice(_ID_AND_BOOL.size))
+    elif version >= 1:
+        (is_internal,) = _BOOL.unpack_from(reader.slice(_BOOL.size))
     count = reader.count()
     partitions: dict[int, Partition] = {}
     if count:
@@ -139,16 +146,25 @@ def _read_topic(reader: Reader, version: int) -> tuple[int, str, bytes, bool, di
             read(reader, version, count, partitions)
         except (struct.error, IndexError) as cut:
             raise BadFrame("a response ends in the middle of a partition") from cut
-        if len(partitions) < count or min(partitions) < 0:
-            raise BadFrame(f"the partitions of {name!r} have numbers that occur twice, or that are negative")
-        if max(partitions) != count - 1:
-            # While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
-            present = next(number for number in range(count) if number not in partitions)
-            partitions = {number: partitions[number] for number in range(present)}
+        if len(partitions) < count:
+            raise BadFrame(f"some partitions of {name!r} occur twice")
+        if list(partitions) != list(range(count)):
+            partitions = _in_order(name, partitions)
     if version >= 8:
         reader.take(_INT)  # authorized operations
     reader.skip_tags()
-    return error, name, topic_id, bool(is_internal), partitions
+    return error, name, topic_id, is_internal, partitions
+
+
+def _in_order(name: str, partitions: dict[int, Partition]) -> dict[int, Partition]:
+    """Return the partitions by ascending number, up to the first one that is missing.
+
+    While a topic is created or grows, a broker leaves out a partition that never had a leader: those after it wait.
+    """
+    if min(partitions) < 0:
+        raise BadFrame(f"a partition of {name!r} has a negative number")
+    present = next((number for number in range(len(partitions)) if number not in partitions), len(partitions))
+    return {number: partitions[number] for number in range(present)}
 
 
 # Thousands of partitions have few leaders and leader epochs: they share the values.

@@ -26,11 +26,12 @@ _NULL_STRUCTURE = -1
 _BYTE, _SHORT, _UNSIGNED = (struct.Struct(layout) for layout in (">b", ">h", ">I"))
 
 
-# Work that the elements of an answer may be, which takes a second on a slow machine: partitions of an OffsetFetch count 5 each,
-# so there can be 131,072 of them, and groups of a DescribeGroups 9 each.
-MOST_WORK = 5 << 17
-_WORK_OF_STRUCTURE = 2  # beside one for each of its fields, where adjacent numbers are one field
-_NUMBERS_AT_A_TIME = 2  # that are as much work as one field
+# Work that the elements of an answer may be. It takes less than a second of CPU time. Partitions of an OffsetFetch count 6 each,
+# so there can be 131,072 of them, and groups of a DescribeGroups 15 each.
+MOST_WORK = 6 << 17
+# Of a structure beside its fields, of a field, and of adjacent numbers, which are read at once.
+_WORK_OF_STRUCTURE, _WORK_OF_FIELD, _WORK_OF_NUMBERS = 2, 2, 1
+_NUMBERS_AT_A_TIME = 2  # elements of a list of numbers that count 1
 
 
 def decode(message: Any, data: memoryview, version: int, most_work: int = MOST_WORK) -> Any:
@@ -84,7 +85,8 @@ def _structure_reader(kind: Any, structure: Any, version: int) -> tuple[Read, in
                 setattr(instance, name, read_field(content))
         return instance
 
-    return read, _WORK_OF_STRUCTURE + len(steps)
+    works = (_WORK_OF_NUMBERS if isinstance(step, struct.Struct) else _WORK_OF_FIELD for _, step in steps)
+    return read, _WORK_OF_STRUCTURE + sum(works)
 
 
 def _field_reader(field: Any, version: int) -> Read:
@@ -106,7 +108,7 @@ def _nullable_reader(field: Any, version: int) -> Read:
     if field.is_array() and field.array_of.is_batchable():
         return functools.partial(_numbers, field.array_of._type)
     if field.is_array():
-        return functools.partial(_array, _element_reader(field.array_of), 1)
+        return functools.partial(_array, _element_reader(field.array_of), _WORK_OF_FIELD)
     if field.is_struct():
         read, _work = _structure_reader(field.data_class, field, version)
         return functools.partial(_nullable, read) if field.nullable_for_version_q(version) else read
