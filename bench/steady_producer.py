@@ -22,8 +22,9 @@ from mirrormaker.wire.records.compression import CODECS, compress
 
 _NO_PRODUCER = (-1, -1, -1)  # producer id, epoch and sequence number of a producer that is not idempotent
 _MOST_IN_FLIGHT = 5  # requests, as of Java's producer
-# Fields of a batch's header, and the bytes that its length does not count.
-_LENGTH, _ATTRIBUTES, _BEFORE_LENGTH = 1, 5, 12
+# Fields of a batch's header by number, and the bytes that its length does not count.
+_LENGTH, _ATTRIBUTES, _FIRST_TIMESTAMP, _MAX_TIMESTAMP = 1, 5, 7, 8
+_BEFORE_LENGTH = 12
 CREATED = struct.Struct(">q")  # nanoseconds since 1970, at the beginning of each value
 
 
@@ -103,10 +104,11 @@ def _several(work: LatencyWorkload) -> Callable[[], bytes]:
     ready = itertools.cycle(plain)
 
     def make() -> bytes:
-        batch = next(ready)
-        body = compress(codec, batch[HEADER.size :].replace(mark, CREATED.pack(time.time_ns())))
+        batch, now = next(ready), time.time_ns()
+        body = compress(codec, batch[HEADER.size :].replace(mark, CREATED.pack(now)))
         fields = list(HEADER.unpack_from(batch))
         fields[_LENGTH], fields[_ATTRIBUTES] = HEADER.size + len(body) - _BEFORE_LENGTH, codec
+        fields[_FIRST_TIMESTAMP] = fields[_MAX_TIMESTAMP] = now // 1_000_000
         made = Batch(memoryview(bytearray(HEADER.pack(*fields) + body)))
         made.stamp(*_NO_PRODUCER)
         return bytes(made.data)

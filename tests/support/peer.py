@@ -20,6 +20,8 @@ Talk = Callable[[Reader, Writer], Awaitable[None]]
 async def serving(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Listen on a free port, and run `talk` for each connection."""
 
+    writers: list[Writer] = []
+
     async def serve(reader: Reader, writer: Writer) -> None:
         try:
             await talk(reader, writer)
@@ -28,9 +30,21 @@ async def serving(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterato
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    talks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: Reader, writer: Writer) -> None:
+        # A talk that is cancelled before its first step closes nothing.
+        writers.append(writer)
+        talks.add(asyncio.create_task(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     async with server:
-        yield server.sockets[0].getsockname()[1]
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            for writer in writers:
+                writer.close()
 
 
 @contextlib.asynccontextmanager
