@@ -1,0 +1,31 @@
+"""What a stream notes for the offset map while records go through a message handler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirrormaker.worker.handler import Handler, Record
+from tests.support.worker_stage import Play, Stage, batches, until
+
+
+def test_every_run_that_a_filtering_handler_leaves_is_noted(play: Play) -> None:
+    """A handler leaves records in the partition of the same number, so they do not spread as they do by key."""
+
+    def every_second(record: Record) -> list[Record]:
+        return [record] if record.offset % 2 else []
+
+    async def scene(stage: Stage) -> None:
+        stage.stream.handler = Handler(every_second)
+        stage.stream.work = replace(stage.stream.work, keeps_offset_map=True)
+        cursor = stage.take()
+        await until(lambda: cursor.flowing)
+        stage.fetched(cursor, batches(40))
+        (outlet,) = cursor.outlets
+        await until(lambda: bool(outlet.sent))
+        stage.wires[1].answer(base_offset=1000)
+        await until(lambda: not outlet.sent)
+        assert outlet.run_notes is not None
+        found = [(run.source, run.target, run.length) for run in outlet.run_notes.collect()]
+        assert found == [(101 + 2 * number, 1000 + number, 1) for number in range(20)]
+
+    play(scene)
