@@ -64,7 +64,7 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
             {TopicPartition(topic_name, 0): OffsetAndMetadata(30, "", -1)}, groups["held"]
         )
         delete_offsets(source, groups["deleted"], topic_name)
-        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 5000)
+        commit(source, groups["refused"], topic_name, {0: 20, 1: 12}, "m" * 5000)
         admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
         admin.delete_groups([groups["gone"]])
         expected = {
@@ -88,11 +88,11 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
         producer.close()
         for name in ("deleted", "gone"):
             delete_offsets(target, groups[name], topic_name)
-        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 50)
+        commit(source, groups["refused"], topic_name, {0: 20, 1: 12}, "m" * 50)
         mirror.wait_until(lambda: set(asked.states().values()) == {"synced"}, 90)
         assert asked.states().keys() == groups.keys() - {"gone"}
         assert committed(target, groups["held"], topic_name)[0] == 30
-        assert committed(target, groups["refused"], topic_name) == {0: 12, 1: 12}
+        assert committed(target, groups["refused"], topic_name) == {0: 20, 1: 12}
         mirror.wait_for(f"group {groups['refused']} is kept in step on the target again")
 
 
