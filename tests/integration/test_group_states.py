@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -14,6 +16,7 @@ from mirrormaker.embedded import Cluster
 from tests.support.asking_groups import AskedGroups
 from tests.support.group_clients import commit, committed, delete_offsets, send
 from tests.support.mirror_process import MirrorProcess
+from tests.support.waiting import wait_until
 
 INTERVAL = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=wide\n"
 
@@ -61,7 +64,7 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
             {TopicPartition(topic_name, 0): OffsetAndMetadata(30, "", -1)}, groups["held"]
         )
         delete_offsets(source, groups["deleted"], topic_name)
-        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 5000)
+        commit(source, groups["refused"], topic_name, {0: 20, 1: 12}, "m" * 5000)
         admin = KafkaAdminClient(bootstrap_servers=source.bootstrap)
         admin.delete_groups([groups["gone"]])
         expected = {
@@ -85,12 +88,73 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
         producer.close()
         for name in ("deleted", "gone"):
             delete_offsets(target, groups[name], topic_name)
-        commit(source, groups["refused"], topic_name, {0: 12, 1: 12}, "m" * 50)
+        commit(source, groups["refused"], topic_name, {0: 20, 1: 12}, "m" * 50)
         mirror.wait_until(lambda: set(asked.states().values()) == {"synced"}, 90)
         assert asked.states().keys() == groups.keys() - {"gone"}
         assert committed(target, groups["held"], topic_name)[0] == 30
-        assert committed(target, groups["refused"], topic_name) == {0: 12, 1: 12}
+        assert committed(target, groups["refused"], topic_name) == {0: 20, 1: 12}
         mirror.wait_for(f"group {groups['refused']} is kept in step on the target again")
+
+
+def cut_last_batch(cluster: Cluster, topic: str) -> int:
+    """Make the only broker lose the last batch of a topic's first partition; return its first offset."""
+    (broker,) = cluster.brokers
+    broker.kill()
+    (log,) = broker.log.parent.glob(f"**/{topic}-0/*.log")
+    data, last, at = log.read_bytes(), 0, 0
+    while at < len(data):
+        last = at
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    with log.open("r+b") as file:
+        file.truncate(last)
+    broker.start()
+    return int.from_bytes(data[last : last + 8], "big")
+
+
+def test_a_group_behind_the_end_of_a_target_that_lost_records_comes_back(
+    source: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, mirror_group = f"{topic_name}-readers", f"mirror-{topic_name}"
+    options = ("--whitelist", topic_name, "--groups", f"{topic_name}.*")
+    with Cluster(settings={"auto.create.topics.enable": "false"}, name="short") as target:
+        for cluster in (source, target):
+            cluster.create_topic(topic_name, partitions=1)
+        mirror = MirrorProcess(
+            tmp_path, source.bootstrap, target.bootstrap, *options, group=mirror_group, consumer=INTERVAL
+        )
+        asked = AskedGroups(mirror, capsys, topic_name)
+        with mirror:
+            for first in (0, 50):
+                send(source, topic_name, first, 50, partitions=1)
+            commit(source, group, topic_name, {0: 100})
+            mirror.wait_until(lambda: committed(target, group, topic_name) == {0: 100}, 120)
+            assert mirror.stop() == 0
+        end = cut_last_batch(target, topic_name)
+        wait_until("the broker is back", lambda: end_of(target, topic_name) == end, 60)
+        row = asked.rows()["readers"]
+        assert (row["state"], row["missing"]) == ("the target lost records", 100 - end)
+        assert "mirrormaker verify" in row["advice"]
+        # The advice, and then what the mirror says.
+        files = ["--consumer.config", str(mirror.source_file), "--producer.config", str(mirror.target_file)]
+        line = [sys.executable, "-m", "mirrormaker.cli", "verify", *files, "--whitelist", topic_name]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 1, done.stdout + done.stderr
+        with mirror:
+            mirror.wait_for("set the committed offset with kafka-consumer-groups --reset-offsets", 120)
+            mirror.stop()
+        commit(source, mirror_group, topic_name, {0: end})
+        with mirror:
+            mirror.wait_until(lambda: asked.states() == {"readers": "synced"}, 120)
+        assert end_of(target, topic_name) == 100
+        assert committed(target, group, topic_name) == {0: 100}
+
+
+def end_of(cluster: Cluster, topic: str) -> int:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap)
+    try:
+        return int(consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)])
+    finally:
+        consumer.close()
 
 
 def states_in(asked: AskedGroups, topic: str) -> dict[str, str]:

@@ -43,6 +43,7 @@ def group_sync_of(
         interval=groups.interval,
         commits=groups.commits is not False,
         heartbeat_interval=groups.heartbeat_interval,
-        handled=None if options.message_handler is None else lambda name: name in membership.topics,
+        has_handler=options.message_handler is not None,
+        is_mirrored=lambda name: name in membership.topics,
     )
     return GroupSync(source, target, sync, offset_map, lambda: scheduler.owned.keys(), report)

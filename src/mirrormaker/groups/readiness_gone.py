@@ -64,4 +64,8 @@ async def _hidden(source: Cluster, names: Collection[str]) -> dict[str, GroupOff
     found = await fetch_offsets(source, nodes, stable=False)
     refused = GroupOffsets({}, GROUP_AUTHORIZATION_FAILED)
     answers = {name: found.get(name, refused) for name in names}
-    return {name: answer for name, answer in answers.items() if not isinstance(answer, Exception) and answer.error}
+    return {
+        name: answer
+        for name, answer in answers.items()
+        if isinstance(answer, GroupOffsets) and answer.error == GROUP_AUTHORIZATION_FAILED
+    }

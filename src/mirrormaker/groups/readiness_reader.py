@@ -16,7 +16,6 @@ from mirrormaker.errors import (
     AuthenticationFailed,
     BrokerError,
     ClusterError,
-    UnsupportedRequest,
     describe,
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
@@ -25,7 +24,7 @@ from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness, ReadinessQuestion
 from mirrormaker.groups.readiness_gone import gone_groups
-from mirrormaker.groups.readiness_rights import name_missing_rights, unreadable
+from mirrormaker.groups.readiness_rights import errors_in, may_pass, name_missing_rights, unreadable
 from mirrormaker.groups.routes import Routes, routes
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED, error_code
 from mirrormaker.mapping.ledger_tail import lengthen
@@ -42,6 +41,7 @@ from mirrormaker.wire.protocol.group_messages import GroupOffsets
 _LATE_ROUNDS, _LATE = 3, 5.0  # a group that moves is in step if it was written in the last three rounds, and 5 s
 # Seconds until a running mirror has stored what it knew: it commits once a second.
 _STORED_WITHIN = 1.5
+_COMMITTED_WITHIN = 2.0  # seconds from a row of the checkpoints to the commit that it is for
 _ATTEMPTS, _PAUSE = 10, 0.5  # while coordinators move; the pause is in seconds
 
 Committed = Mapping[str, GroupOffsets]
@@ -156,10 +156,10 @@ class ReadinessReader:
         for key, partition, offset in self._unmapped(committed, maps):
             rows[key].append(PartitionReadiness(partition, offset, None, Cost(State.UNMAPPED)))
         found = [self._group(*key, parts) for key, parts in rows.items()]
-        found += [unreadable(source, name, error) for name, error in _errors(survey.source_offsets)]
+        found += [unreadable(source, name, error) for name, error in errors_in(survey.source_offsets)]
         found += [unreadable(source, name, error) for name, error in hidden.items()]
         unread = [row.group for row in found if not row.topic]
-        on_target = [pair for pair in _errors(survey.target_offsets) if pair[0] not in unread]
+        on_target = [pair for pair in errors_in(survey.target_offsets) if pair[0] not in unread]
         found += [unreadable(self._target, name, error) for name, error in on_target]
         return await name_missing_rights(self._target, survey.target, found)
 
@@ -169,7 +169,7 @@ class ReadinessReader:
             remembered = {group for group, _ in self._last if self._question.has_group(group)}
             survey = await look(source, self._target, self._question.has_group, remembered)
             answers = [*survey.source_offsets.items(), *survey.target_offsets.items()]
-            moving = [(name, answer) for name, answer in answers if _may_pass(answer)]
+            moving = [(name, answer) for name, answer in answers if may_pass(answer)]
             if not moving:
                 return survey
             if attempt < _ATTEMPTS - 1:
@@ -244,8 +244,11 @@ class ReadinessReader:
         decision: Decision,
         log: Log | None,
     ) -> PartitionReadiness:
-        written_at = self._written_at.get(key)
+        assert self._checkpoints is not None, "the checkpoints are opened first"
+        written_at, remembered = self._written_at.get(key), self._checkpoints.memory.get(key, {}).get(partition)
         age = None if written_at is None else time.time() - written_at
+        if age is not None and age > _COMMITTED_WITHIN and (remembered is None or remembered.last != there):
+            age = None  # the target has refused what was remembered
         patience = _LATE_ROUNDS * self._question.interval + _LATE
         return PartitionReadiness(partition, here, there, cost(decision, there, log, age, patience))
 
@@ -286,15 +289,3 @@ async def _ends(target: Cluster, places: set[TopicPartition]) -> dict[TopicParti
     starts = await known_offsets(target, places, EARLIEST)
     ends = await known_offsets(target, places, LATEST)
     return {key: Log(min(starts[key], end), end) for key, end in ends.items() if key in starts}
-
-
-def _errors(answers: Mapping[str, GroupOffsets | Exception]) -> Iterable[tuple[str, GroupOffsets | Exception]]:
-    for name, answer in answers.items():
-        if isinstance(answer, Exception) or answer.error:
-            yield name, answer
-
-
-def _may_pass(answer: GroupOffsets | Exception) -> bool:
-    if isinstance(answer, Exception):
-        return not isinstance(answer, UnsupportedRequest)
-    return bool(answer.error) and error_code(answer.error).retriable

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mirrormaker.errors import BrokerError, describe
+from mirrormaker.errors import BrokerError, UnsupportedRequest, describe
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness
-from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED
+from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED, error_code
 from mirrormaker.model.group_sync import Cost, State
 from mirrormaker.wire.client.acls import denied, missing
 from mirrormaker.wire.client.cluster import Cluster
@@ -55,3 +55,17 @@ def unreadable(cluster: Cluster, group: str, error: GroupOffsets | Exception) ->
     elif isinstance(error, GroupOffsets):
         state, way_out = State.REFUSED, str(BrokerError(error.error))
     return GroupReadiness(group, "", (PartitionReadiness(-1, None, None, Cost(state)),), None, way_out)
+
+
+def errors_in(answers: Mapping[str, GroupOffsets | Exception]) -> Iterable[tuple[str, GroupOffsets | Exception]]:
+    """Yield the groups whose offsets a cluster does not tell."""
+    for name, answer in answers.items():
+        if isinstance(answer, Exception) or answer.error:
+            yield name, answer
+
+
+def may_pass(answer: GroupOffsets | Exception) -> bool:
+    """Return True for an answer that may be another one in a moment."""
+    if isinstance(answer, Exception):
+        return not isinstance(answer, UnsupportedRequest)
+    return bool(answer.error) and error_code(answer.error).retriable

@@ -71,8 +71,10 @@ class SyncSettings:
     interval: float = 5.0
     commits: bool = True  # False: only checkpoints are written
     heartbeat_interval: float = 0.0  # 0: no heartbeats
-    # Set if a message handler may send records to other topics, and partitions: the topics of the source that are mirrored.
-    handled: Callable[[str], bool] | None = None
+    # A message handler may send records to other topics and partitions.
+    has_handler: bool = False
+    # The topics of the source that this flow mirrors, by all its processes.
+    is_mirrored: Callable[[str], bool] = lambda name: True
 
 
 class GroupSync:
@@ -205,10 +207,11 @@ class GroupSync:
     async def _usable_maps(self) -> tuple[Routes, dict[TopicPartition, Map]]:
         """Return the routes for which this process commits, and the maps of their source partitions."""
         own = {key: known for key in self._owned() if (known := self._maps.partition(key)) is not None}
-        spread = {key[0] for key, known in own.items() if not is_plain(key, known)}
-        if self._settings.handled is not None:
-            spread |= set(filter(self._settings.handled, self._source.topics))
         topics = self._source.topics
+        spread = {key[0] for key, known in own.items() if not is_plain(key, known)}
+        # Maps may have such places from a time when there was a handler.
+        if self._settings.has_handler or any(place[0] for key in own if key[0] in spread for place in own[key].places):
+            spread |= set(filter(self._settings.is_mirrored, topics))
         partitions = {
             name: [(name, number) for number in topics[name].partitions] if name in topics else [] for name in spread
         }

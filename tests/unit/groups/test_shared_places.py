@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from bisect import bisect_left
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,6 +19,7 @@ from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.routes import written_here
+from mirrormaker.groups.sync import GroupSync, SyncSettings
 from mirrormaker.model.group_sync import Log, Memory
 from mirrormaker.model.offset_runs import Translated
 from mirrormaker.model.position import Place
@@ -195,6 +200,36 @@ def test_one_process_writes_where_two_topics_go_into_one(
     found = written_here(maps, own, PARTITIONS)
     assert found.keys() & {ALL, *(name for name, _ in own)} == expected
     assert found.keys() == expected
+
+
+class StoredMaps:
+    """The maps of all partitions, as every process can read them."""
+
+    def __init__(self, maps: dict[TopicPartition, KnownMap]) -> None:
+        self.maps = maps
+
+    def partition(self, key: TopicPartition) -> KnownMap | None:
+        return self.maps.get(key)
+
+    async def refresh(self) -> None:
+        """Nothing is stored meanwhile."""
+
+
+@pytest.mark.parametrize("has_handler", [True, False])
+def test_two_processes_never_write_the_same_target_topic(has_handler: bool) -> None:
+    """Without a handler, the maps have these places from a time when there was one."""
+    maps: Any = StoredMaps({key: KnownMap([("", 0), (ALL, 0)], []) for key in (OURS, THEIRS)})
+    source: Any = SimpleNamespace(topics={name: SimpleNamespace(partitions=[0]) for name in ("a", "b", "other")})
+    settings = SyncSettings(
+        lambda _: True, has_handler=has_handler, is_mirrored=lambda name: name in ("a", "b")
+    )  # fmt: skip
+    written: list[str] = []
+    for own in (OURS, THEIRS):
+        process = GroupSync(source, source, settings, maps, partial(list, [own]), lambda _: None)
+        ways, found = asyncio.run(process._usable_maps())
+        assert found.keys() == {OURS, THEIRS}
+        written += ways
+    assert sorted(written) == ["a", ALL, "b"]
 
 
 def test_a_topic_that_lacks_the_map_of_a_partition_waits() -> None:
