@@ -50,6 +50,7 @@ async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> Exception | N
         if actor.cursor.done.done():
             reason, closing = actor.cursor.done.result(), actor.cursor.closing
             if not isinstance(reason, Undeliverable):
+                assert isinstance(reason, Exception)
                 return reason
             identity = Identity(closing.identity.producer_id + 1, 0)
             cuts = tuple(Cut(c.partition, 0, c.offset, "", c.ahead) for c in closing.cuts)
