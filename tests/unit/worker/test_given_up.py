@@ -51,6 +51,7 @@ async def mirror(world: World, monkeypatch: pytest.MonkeyPatch) -> Exception | N
             reason: Exception | None = actor.cursor.done.result()
             closing = actor.cursor.closing
             if not isinstance(reason, Undeliverable):
+                assert isinstance(reason, Exception)
                 return reason
             identity = Identity(closing.identity.producer_id + 1, 0)
             cuts = tuple(Cut(c.partition, 0, c.offset, "", c.ahead) for c in closing.cuts)
