@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,3 +129,19 @@ def _rows(log: bytes) -> Rows:
 
 
 assert VALUE.size == _TAIL["number"].itemsize
+
+
+def steps_back(parts: Sequence[npt.NDArray[np.integer[Any]]], origins: Sequence[npt.NDArray[np.integer[Any]]]) -> int:
+    """Return how often a number in a target partition is smaller than the one before from the same source partition.
+
+    `parts` are the numbers in each target partition, `origins` those in each source partition. Records of several source
+    partitions may mix in any way. Records that the source has no more count as one partition's.
+    """
+    back = 0
+    for part in parts:
+        left = part
+        for origin in origins:
+            back += int((np.diff(part[np.isin(part, origin)].astype(np.int64)) < 0).sum())
+            left = left[~np.isin(left, origin)]
+        back += int((np.diff(left.astype(np.int64)) < 0).sum())
+    return back

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from kafka import KafkaAdminClient, TopicPartition
 
 from mirrormaker.embedded import Cluster, metadata
 from mirrormaker.embedded.ports import free_port
-from tests.support.counting import read_log
+from tests.support.counting import read_log, steps_back
 from tests.support.mirror_process import MirrorProcess, send_signal
 from tests.support.rewriting_proxy import RewritingProxy
 from tests.support.secure_cluster import PASSWORD, PLAIN, password_login
@@ -144,14 +145,17 @@ class Stage:
         return source + self.surplus[topic] - self.undelivered()[topic] - target
 
     def misplaced(self, topic: str) -> list[str]:
-        """Return what is wrong with the order of the target's records: each one has the number after that of the one before."""
-        known = metadata.ask(self.target.brokers[0].port)
-        assert known is not None, "the target does not answer"
-        parts = [read_log(self.target, topic, partition)["number"] for partition in range(len(known.topics[topic]))]
+        """Return what is wrong with the order of the target's records: numbers of one source partition must ascend."""
+        parts, origins = (self._numbers(cluster, topic) for cluster in (self.target, self.source))
         numbers = np.concatenate(parts)
-        twice = len(numbers) - len(np.unique(numbers))
-        back = sum(int((np.diff(part) < 0).sum()) for part in parts)
+        twice, back = len(numbers) - len(np.unique(numbers)), steps_back(parts, origins)
         return [f"{twice} records are there twice"] * bool(twice) + [f"{back} records are out of order"] * bool(back)
+
+    def _numbers(self, cluster: Cluster, topic: str) -> list[npt.NDArray[np.int64]]:
+        """Return the numbers of the records in each partition of a topic."""
+        known = metadata.ask(cluster.brokers[0].port)
+        assert known is not None, f"{cluster.bootstrap} does not answer"
+        return [read_log(cluster, topic, partition)["number"] for partition in range(len(known.topics[topic]))]
 
     def wait_until_flowing(self, within: float, topics: Iterable[str] | None = None) -> float:
         """Wait until every topic has mirrored a record that is written after now; return the seconds that it took."""

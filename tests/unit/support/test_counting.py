@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.counting import Count, Rows, count_rows, new_rows
+from tests.support.counting import Count, Rows, count_rows, new_rows, steps_back
 from tests.support.load import PARTITIONS
 from tests.support.offset_watch import Sample, longest_pause
 
@@ -60,3 +60,12 @@ def test_a_partition_whose_target_does_not_answer_stands_still() -> None:
 
 def test_a_source_that_does_not_answer_does_not_count_as_a_pause() -> None:
     assert longest_pause(samples((2, 1), (-1, 1), (-1, 1), (3, 1), (4, 4))) == 1
+
+
+def test_records_of_several_source_partitions_may_mix_and_those_of_one_may_not() -> None:
+    """A topic that got a second partition is spread by key as long as the target refuses another one."""
+    origins = [np.array([0, 1, 4, 5]), np.array([2, 3, 6])]
+    assert steps_back([np.array([0, 2, 1, 3, 6, 4, 5])], origins) == 0
+    assert steps_back([np.array([0, 3, 1, 2])], origins) == 1
+    assert steps_back([np.array([0, 1]), np.array([5, 4])], origins) == 1
+    assert steps_back([np.array([9, 8])], [np.array([], int)]) == 1, "the source has deleted both"
