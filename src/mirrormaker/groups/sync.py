@@ -180,6 +180,9 @@ class GroupSync:
                 changed.append((group, topic, entry))
             elif entry.state.is_ready:
                 entry.synced_at = now
+        if changed and self._settings.has_handler:
+            ways = await self._ways_that_stay(ways)
+            changed = [row for row in changed if row[1] in ways]
         await self._writer.write(survey, checkpoints, changed)
         await self._tell()
         self.figures = replace(
@@ -220,6 +223,16 @@ class GroupSync:
             await self._look_at_others(others)
         found = own | {key: known for key, known in self._others.items() if key in others}
         return written_here(found, own.keys(), partitions), found
+
+    async def _ways_that_stay(self, ways: Routes) -> Routes:
+        """Return the routes that are still the same once other processes' maps are read again.
+
+        A message handler may have begun to send records of other partitions to one of these topics: they would lie before the
+        places that were just found. A partition's map names a target topic before the first record goes there.
+        """
+        self._others_at = float("-inf")
+        fresh, _ = await self._usable_maps()
+        return {topic: way for topic, way in ways.items() if topic in fresh and fresh[topic].keys == way.keys}
 
     async def _look_at_others(self, keys: Collection[TopicPartition]) -> None:
         """Read the maps of partitions that other processes mirror."""

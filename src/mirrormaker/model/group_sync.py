@@ -220,8 +220,10 @@ def cost(decision: Decision, target: int | None, log: Log | None, age: float | N
         return Cost(decision.state if decision.commit is None else State.PENDING)
     begin = target if log is None else max(target, log.start)
     again = max(0, decision.offset + decision.again - begin)
-    # The mirror that wrote a later offset knew of more records than the map that was stored by then.
-    passed = 0 if decision.state is State.AHEAD else max(0, begin - max(decision.offset, decision.most))
+    # The mirror that wrote a later offset knew of more records than the map that was stored by then; after the end of a log
+    # that lost records there are none to pass over.
+    at_end = decision.state in (State.AHEAD, State.TARGET_SHORT)
+    passed = 0 if at_end else max(0, begin - max(decision.offset, decision.most))
     is_good = age is not None and 0 <= decision.floor <= target <= decision.offset
     is_good = is_good or (age is not None and decision.offset < target <= decision.most)
     is_late = decision.commit is not None and not is_good and (passed > 0 or age is None or age > patience)

@@ -232,6 +232,24 @@ def test_two_processes_never_write_the_same_target_topic(has_handler: bool) -> N
     assert sorted(written) == ["a", ALL, "b"]
 
 
+def test_nothing_is_written_if_a_handler_sends_another_topic_there_meanwhile() -> None:
+    """The other process has read that a moment ago, and its records may lie before the place that was found."""
+    maps: Any = StoredMaps({OURS: KnownMap([("", 0)], []), THEIRS: KnownMap([("", 0), (ALL, 0)], [])})
+    source: Any = SimpleNamespace(topics={name: SimpleNamespace(partitions=[0]) for name in ("a", "b")})
+    process = GroupSync(
+        source, source, SyncSettings(lambda _: True, has_handler=True), maps, partial(list, [THEIRS]), lambda _: None
+    )
+
+    async def play() -> None:
+        ways, _ = await process._usable_maps()
+        assert (await process._ways_that_stay(ways)).keys() == {"b", ALL}
+        maps.maps[OURS] = KnownMap([("", 0), (ALL, 0)], [])
+        assert (await process._usable_maps())[0].keys() == {"b", ALL}, "it looks at others every few seconds"
+        assert (await process._ways_that_stay(ways)).keys() == {"b"}
+
+    asyncio.run(play())
+
+
 def test_a_topic_that_lacks_the_map_of_a_partition_waits() -> None:
     keys = [("a", 0), ("a", 1)]
     maps = {keys[0]: KnownMap([("", 0)], [])}
