@@ -50,22 +50,15 @@ def has_records(cluster: Cluster, topic: str, count: int) -> bool:
     return sum(map(len, read(cluster, topic).values())) == count
 
 
-def ask(mirror: MirrorProcess, command: str, topics: str, group: str, *options: str) -> tuple[int, Any]:
-    """Return the exit code and the JSON document of a command about groups."""
+def command(mirror: MirrorProcess, name: str, *options: str) -> subprocess.CompletedProcess[str]:
     files = ("--consumer.config", str(mirror.source_file), "--producer.config", str(mirror.target_file))
-    line = [
-        sys.executable,
-        "-m",
-        "mirrormaker.cli",
-        command,
-        *files,
-        "--whitelist",
-        topics,
-        "--groups",
-        group,
-        "--json",
-    ]
-    done = subprocess.run([*line, *options], capture_output=True, text=True, timeout=90, check=False)
+    line = [sys.executable, "-m", "mirrormaker.cli", name, *files, *options]
+    return subprocess.run(line, capture_output=True, text=True, timeout=90, check=False)
+
+
+def ask(mirror: MirrorProcess, name: str, topics: str, group: str) -> tuple[int, Any]:
+    """Return the exit code and the JSON document of a command about groups."""
+    done = command(mirror, name, "--whitelist", topics, "--groups", group, "--json")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -128,4 +121,6 @@ def test_nobody_reads_again_what_a_handler_has_passed_on(
         code, document = ask(mirror, "failover", topic_name, group)
         assert code == 0, document
         assert committed(target, group, topic_name) == {0: 100, 1: 100}
+        # Other tests mirror from this source too.
+        assert command(mirror, "failover", "--undo").returncode == 0
     assert sorted(consume(target, topic_name, group, 10_000)) == [n for n in range(400, 800) if n % 4 < 2]

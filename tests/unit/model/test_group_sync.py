@@ -207,6 +207,13 @@ IN_STEP = MOVING._replace(commit=None)
             Cost(State.TARGET_SHORT, 10, 9),
             id="the target lost data",
         ),
+        pytest.param(
+            Decision(State.TARGET_SHORT, 50, 0, 9, 50),
+            59,
+            3.0,
+            Cost(State.TARGET_SHORT, 0, 9),
+            id="the target lost data before the group's place",
+        ),
         pytest.param(Decision(State.UNMAPPED), None, None, Cost(State.UNMAPPED), id="no map yet"),
     ],
 )
