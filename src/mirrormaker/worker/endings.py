@@ -75,8 +75,11 @@ def _move_to_new_log(cursor: Cursor, topic: str) -> None:
     """
     for outlet in cursor.outlets:
         if outlet.topic == topic:
-            outlet.contradiction, offset = None, outlet.contradicted_at
-            outlet.channel.offset = offset
+            offset = outlet.contradicted_at
+            if outlet.contradiction is not None:
+                # The new log has a batch of ours. If it was read since then, that began at the old log's offset: too late.
+                outlet.channel.stop_until_log_read()
+            outlet.contradiction, outlet.channel.offset = None, offset
             cursor.progress.cuts[outlet.place] = cursor.cut_of(outlet)._replace(offset=offset)
 
 
