@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
+from mirrormaker.driver.patience import OutageReport
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, Unanswered, describe
 from mirrormaker.events import event
@@ -70,14 +71,19 @@ class Committer:
     async def run(self) -> None:
         """Commit for as long as this runs."""
         all_at = time.monotonic()
+        outage = OutageReport(self._report, "positions cannot be committed now: ")
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._now.wait(), self._interval)
             self._now.clear()
             everything = time.monotonic() - all_at > _COMMIT_ALL_EVERY
             with contextlib.suppress(*OUTAGE):
-                await self.commit_moved(everything=everything)
-                all_at = time.monotonic() if everything else all_at
+                try:
+                    await self.commit_moved(everything=everything)
+                    outage.succeeded()
+                    all_at = time.monotonic() if everything else all_at
+                except ClusterError as error:  # the coordinator cannot be found, or refuses all of it: records flow on
+                    outage.failed(error)
 
     async def commit_moved(self, *, everything: bool = False) -> None:
         """Commit every position that has moved since its last commit, or all of them. Positions only go forward."""

@@ -364,7 +364,7 @@ class Flow:
             await asyncio.sleep(0.02)
         for owned in leaving:
             self.scheduler.apply(owned, Lapsed())
-        with contextlib.suppress(*OUTAGE):
+        with contextlib.suppress(*OUTAGE, ClusterError):
             await self.committer.commit_moved()
         for key in keys & self.scheduler.owned.keys():
             self.scheduler.remove(key)

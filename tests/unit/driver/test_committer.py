@@ -14,7 +14,7 @@ from mirrormaker.driver.committer import Committer
 from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
-from mirrormaker.errors import BrokerError, Unanswered
+from mirrormaker.errors import BrokerError, ClusterError, Unanswered
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import CommitRefused
 from mirrormaker.kafka_errors import INVALID_COMMIT_OFFSET_SIZE, TOPIC_AUTHORIZATION_FAILED
@@ -142,6 +142,29 @@ def test_a_topic_that_may_not_be_committed_is_named_once_and_the_others_are_comm
     office.membership.refuse = lambda rows: {}
     office.commit()
     assert not office.scheduler.moved
+
+
+def test_a_coordinator_that_cannot_be_looked_up_for_a_moment_does_not_end_the_flow() -> None:
+    answers: list[Any] = [ClusterError("group g: UNKNOWN_SERVER_ERROR (-1): looking for the coordinator")] * 2
+
+    def refuse(rows: Rows) -> dict[TopicPartition, BrokerError]:
+        if answers:
+            raise answers.pop()
+        return {}
+
+    office = Office([position("t", 0)], refuse)
+
+    async def play() -> None:
+        running = asyncio.create_task(office.committer.run())
+        async with asyncio.timeout(5):
+            while office.scheduler.moved:
+                office.committer.commit_soon()
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        running.cancel()
+
+    asyncio.run(play())
+    assert len(office.membership.commits) == 3
 
 
 def test_an_older_commit_never_lands_after_a_newer_identity() -> None:
