@@ -285,7 +285,7 @@ class OffsetMapRebuilt(
     kind=Kind.RECOVERED,
     words="the offset map of {partitions} partitions is rebuilt from the logs: it has their last {records} records again",
 ):
-    """What the logs still show is in the map again."""
+    """The map has again what both logs still show."""
 
     partitions: int
     records: int

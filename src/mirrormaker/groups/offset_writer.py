@@ -36,7 +36,7 @@ Changed = tuple[str, str, Entry]  # the same, and what was decided
 
 
 class _Refusal(NamedTuple):
-    """What the target answered, and the state that follows from it until the next attempt."""
+    """An answer of the target, and the state that follows from it until the next attempt."""
 
     state: State
     code: int

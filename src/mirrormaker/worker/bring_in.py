@@ -1,4 +1,4 @@
-"""What was begun comes to its end: batches leave, and answers come in, before a cursor does anything else."""
+"""Brings in what was begun: batches leave, and answers come in, before a cursor does anything else."""
 
 from __future__ import annotations
 
