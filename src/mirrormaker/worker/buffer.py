@@ -15,6 +15,7 @@ class Buffer:
         """`max_messages` is --queue.size; None: only bytes are limited."""
         self.max_bytes, self.max_messages = max_bytes, max_messages
         self.bytes = self.messages = 0
+        self._most = 0  # bytes at once since the last call of `peak`
         self.reserved = 0  # bytes that fetch requests under way may bring
         self._growth = 1.0  # bytes to send for each byte fetched
         self._room = asyncio.Event()
@@ -54,7 +55,13 @@ class Buffer:
         """Add bytes and messages, or with negative numbers take them away."""
         self.bytes += size
         self.messages += messages
+        self._most = max(self._most, self.bytes)
         self._update()
+
+    def peak(self) -> int:
+        """Return how many bytes were there at once since the last call."""
+        most, self._most = self._most, self.bytes
+        return most
 
     def _update(self) -> None:
         if self.is_full:

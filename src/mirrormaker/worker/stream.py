@@ -28,6 +28,7 @@ from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetchers import Fetchers
 from mirrormaker.worker.handler import load_handler
 from mirrormaker.worker.interrupts import AwaitZombies, Renumber, RestartAt
+from mirrormaker.worker.memory import FreedMemory
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.reporting import Reporting
 from mirrormaker.worker.sender import Sender
@@ -53,6 +54,7 @@ class Stream:
         self.source = Cluster(work.source)
         self.target = Cluster(work.target, self.has_lease)
         self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
+        self._freed_memory = FreedMemory(work.buffer_bytes)
         self.cursors: dict[TopicPartition, Cursor] = {}
         # Partitions to take as soon as the cursor that has them now has ended.
         self._next: dict[TopicPartition, Take] = {}
@@ -173,6 +175,7 @@ class Stream:
         if is_orphan or not self.has_lease():
             self._is_cut_off = True
             self._stopping.set()
+        self._freed_memory.tick(self.buffer.peak())
         for sender in self._senders.values():
             sender.tick(self.work.target.request_timeout)
         for cursor in self._watched:

@@ -69,3 +69,10 @@ def test_whoever_waits_for_room_goes_on_when_a_reservation_is_given_back() -> No
         await asyncio.wait_for(waiting, 5)
 
     asyncio.run(scene())
+
+
+def test_the_peak_counts_from_the_last_question_on() -> None:
+    buffer = Buffer(1000, None)
+    buffer.count(700, 1)
+    buffer.count(-600, -1)
+    assert (buffer.peak(), buffer.peak()) == (700, 100)
