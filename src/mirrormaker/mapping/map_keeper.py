@@ -28,7 +28,6 @@ from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap, Writing
-from mirrormaker.model.offset_map_format import BlockKey, IdentityKey, pack_block, pack_identity, pack_key
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.acls import denied
@@ -44,7 +43,8 @@ _UNPACKED_AT_ONCE = 64 << 10  # bytes of a partition's blocks; more are unpacked
 # Positions are not committed for so long while the map cannot be written; then the mirror goes on without it.
 _PATIENCE = 30.0
 _TRY_EVERY = 30.0  # seconds between attempts to write the map after that
-_REFRESHED = 100  # blocks of partitions that only moved on, with each commit: 15 KB
+_REFRESHED = 100  # blocks of partitions that only moved on, with one commit: 15 KB
+_REFRESH_EVERY = 2.0  # seconds between two commits that store such blocks; a fast mirror commits several times a second
 _CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
 _MOST_RUNS = 16 << 20  # of all partitions of this process: 200 MB
 _FENCE_EVERY = 5.0  # seconds between two looks for a fence
@@ -72,6 +72,7 @@ class MapKeeper:
         self.missing: dict[TopicPartition, Position] = {}
         # Maps whose stored block ends before the position, the longest waiting ones first.
         self._stale: dict[TopicPartition, None] = {}
+        self._refreshed_at = float("-inf")
         self._failing_since: float | None = None
         self._try_after = 0.0
         # Why the map is not written; empty while it is.
@@ -216,17 +217,18 @@ class MapKeeper:
         left = len(self._stale) + 1
         while 0 < len(self._stale) < left:
             left = len(self._stale)
+            self._refreshed_at = float("-inf")
             await self.write([key for key in self._maps if self.is_ours(key)])
 
     async def write(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
         """Store the changed blocks of partitions; return those whose positions must not be committed yet.
 
-        Some blocks that only became longer are stored along with them.
+        Every two seconds, some blocks that only became longer are stored along with them.
         """
         if self._closed is None and time.monotonic() - self._looked_at > 2 * _FENCE_EVERY:
             await self._look_for_fence()  # this process stood still: much may have happened meanwhile
         due = [key for key in keys if key in self._maps and self._maps[key].is_due]
-        moved = [key for key in islice(filter(self.is_ours, self._stale), _REFRESHED) if key not in due]
+        moved = self._longest_waiting(due)
         if self._topic is None or (self.reason and time.monotonic() < self._try_after):
             return set()
         waiting = deque([*due, *moved])
@@ -236,6 +238,13 @@ class MapKeeper:
                 return self._failed(error, [key for key in due if key in self._maps and self._maps[key].is_due])
             self._is_written()
         return set()
+
+    def _longest_waiting(self, due: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return partitions whose stored blocks end before their positions, besides those that are due; none too often."""
+        if time.monotonic() - self._refreshed_at < _REFRESH_EVERY:
+            return []
+        self._refreshed_at = time.monotonic()
+        return [key for key in islice(filter(self.is_ours, self._stale), _REFRESHED) if key not in due]
 
     async def _write_chunk(self, topic: MapTopic, waiting: deque[TopicPartition]) -> Exception | None:
         """Store the blocks of the next partitions that wait, some hundred kilobytes; return the error if that fails."""
@@ -247,7 +256,7 @@ class MapKeeper:
                 key = waiting.popleft()
                 if key in self._maps:
                     writings[key] = self._maps[key].take()
-                    new = self._rows(topic, key, writings[key])
+                    new = topic.rows_of(key, writings[key])
                     size += sum(len(packed) + len(value or b"") for packed, value in new)
                     rows += new
             offsets = await asyncio.wait_for(self._writer.write(rows), _WRITE_WITHIN) if rows else []
@@ -269,19 +278,6 @@ class MapKeeper:
                     waiting.appendleft(key)
             self._stale.pop(key, None)
         return None
-
-    def _rows(self, topic: MapTopic, key: TopicPartition, writing: Writing) -> list[keyed_topic.Row]:
-        now = int(time.time() * 1000)
-        identities = dict.fromkeys(block.identity for block in writing.blocks)
-        rows: list[keyed_topic.Row] = [
-            (pack_key(IdentityKey(self.source_id, identity)), pack_identity(key, now))
-            for identity in identities
-            if identity not in topic.identities
-        ]
-        for block in writing.blocks:
-            rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
-        rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
-        return rows
 
     def _note_failed(self, writings: dict[TopicPartition, Writing]) -> None:
         for key, writing in writings.items():

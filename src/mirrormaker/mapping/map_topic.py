@@ -6,18 +6,21 @@ One compacted topic with one partition on the target cluster serves all flows to
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
-from mirrormaker.model.offset_map import Block, PartitionMap
+from mirrormaker.model.offset_map import Block, PartitionMap, Writing
 from mirrormaker.model.offset_map_format import (
     BlockKey,
     Fence,
     FenceKey,
     IdentityKey,
+    pack_block,
     pack_fence,
+    pack_identity,
     pack_key,
     unpack_block,
     unpack_fence,
@@ -91,6 +94,20 @@ class MapTopic:
             self._size += len(value or b"") - len(blocks.pop(key.start, b""))
             if value is not None:
                 blocks[key.start] = value
+
+    def rows_of(self, key: TopicPartition, writing: Writing) -> list[keyed_topic.Row]:
+        """Return the rows that store a partition's changes, with the identities that are not stored yet."""
+        now = int(time.time() * 1000)
+        identities = dict.fromkeys(block.identity for block in writing.blocks)
+        rows: list[keyed_topic.Row] = [
+            (pack_key(IdentityKey(self.source_id, identity)), pack_identity(key, now))
+            for identity in identities
+            if identity not in self.identities
+        ]
+        for block in writing.blocks:
+            rows.append((pack_key(BlockKey(self.source_id, *key, block.start)), pack_block(block, now)))
+        rows += [(pack_key(BlockKey(self.source_id, *key, start)), None) for start in sorted(writing.gone)]
+        return rows
 
     def size_of(self, key: TopicPartition) -> int:
         """Return the bytes of a partition's blocks."""

@@ -10,7 +10,7 @@ import pytest
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.events.event import Event
 from mirrormaker.events.process_events import OffsetMapMissing, OffsetMapUnwritten
-from mirrormaker.mapping import map_keeper
+from mirrormaker.mapping import map_keeper, map_topic
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model import offset_map
@@ -166,7 +166,7 @@ def test_a_block_that_cannot_be_packed_leaves_the_others_and_the_committer_alone
     def fail(*_: object) -> bytes:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(map_keeper, "pack_block", fail)
+    monkeypatch.setattr(map_topic, "pack_block", fail)
     monkeypatch.setattr(map_keeper, "_PATIENCE", 0.0)
 
     async def play() -> None:
@@ -179,6 +179,29 @@ def test_a_block_that_cannot_be_packed_leaves_the_others_and_the_committer_alone
             await keeper.begin([START])
             assert await keeper.write([START.key]) == set(), "positions are committed without the map"
             assert isinstance(events[0], OffsetMapUnwritten)
+
+    asyncio.run(play())
+
+
+def test_blocks_that_only_became_longer_are_stored_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", lambda _: None)
+            await keeper.open()
+            await keeper.begin([START])
+            await keeper.write([START.key])
+            stored = len(log.batches)
+            for offset in range(1, 50):
+                _move(keeper, offset)
+                await keeper.write([START.key])
+            assert len(log.batches) <= stored + 1
+            monkeypatch.setattr(map_keeper, "_REFRESH_EVERY", 0.0)
+            await keeper.write([START.key])
+            topic = MapTopic(target, keeper.source_id)
+            await topic.refresh()
+            assert topic.read(START.key).end == 49
 
     asyncio.run(play())
 
