@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrormaker.spark import job
-from mirrormaker.spark.session import ExistingSession
+from mirrormaker.spark.existing_session import ExistingSession
 
 STREAMS = 3
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import os
+import shutil
 import sys
 
 from mirrormaker.cli.command import Command, Example
@@ -37,8 +38,21 @@ def _mirror(run_options: options.RunOptions) -> int:
     target = target_settings(properties.read(run_options.producer_config, "--producer.config"), logins)
     run_options, sources, target = combine(run_options, sources, target)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark")
-    # Importing Spark takes two seconds; errors in the settings are reported before that.
-    from mirrormaker.driver.process import MirrorDriver
+    # Errors in the settings are reported before anything else is imported or started.
+    from mirrormaker.spark.session import new_engine
+
+    streams = run_options.num_streams * len(sources)
+    engine = new_engine(run_options.spark_master, run_options.spark_conf, streams, run_options.log_file)
+    try:
+        # The JVM takes longest to start: everything else is imported meanwhile.
+        engine.launch_jvm()
+        from mirrormaker.driver.process import MirrorDriver
+
+        driver = MirrorDriver(run_options, sources, target, engine=engine)
+    except BaseException:
+        engine.end()
+        shutil.rmtree(engine.directory, ignore_errors=True)
+        raise
 
     # Objects from before this need no second look. With thousands of partitions the usual thresholds of the older
     # generations make the event loop stand still for a tenth of a second; next to nothing here forms cycles. The youngest
@@ -46,10 +60,7 @@ def _mirror(run_options: options.RunOptions) -> int:
     gc.freeze()
     gc.set_threshold(10_000, 500, 100)
 
-    async def mirror() -> int:
-        return await MirrorDriver(run_options, sources, target).run()
-
-    return asyncio.run(mirror())
+    return asyncio.run(driver.run())
 
 
 COMMAND = Command(

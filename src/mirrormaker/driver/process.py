@@ -8,10 +8,8 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 import traceback
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -39,10 +37,10 @@ from mirrormaker.kafka_errors import Scope
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.settings.options import RunOptions
-from mirrormaker.spark import masters
 from mirrormaker.spark.archive_process import build_archive_later
+from mirrormaker.spark.existing_session import ExistingSession
 from mirrormaker.spark.job import Spark
-from mirrormaker.spark.session import Engine, ExistingSession
+from mirrormaker.spark.session import Engine, new_directory, new_engine
 from mirrormaker.status.counts import Counts
 from mirrormaker.status.documents import Status
 from mirrormaker.status.figures import SnapshotSums, Totals, duration
@@ -65,17 +63,26 @@ class MirrorDriver:
         *,
         display: LogDisplay | None = None,
         spark: SparkSession | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        """`display` replaces the one on stderr. `spark` is used as it is; otherwise Spark is started, and ended."""
+        """`display` replaces the one on stderr. `spark` is used as it is; otherwise Spark is started, and ended.
+
+        `engine` is one whose JVM is on its way up; its directory is removed in the end.
+        """
         self.options, self.sources, self.target = options, sources, target
         self.filter = Filter.of(options.include, options.exclude)
         self._handler = load_handler(options.message_handler, options.handler_object)
         self._listener = load_listener(*options.rebalance_listener) if options.rebalance_listener else None
-        masters.check(options.spark_master)
         self.flows: list[Flow] = []
         self._control = ControlServer()
-        self._directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
-        self._log = Path(options.log_file).absolute() if options.log_file else self._directory / "spark.log"
+        self._engine: Engine | ExistingSession
+        if spark is None:
+            streams = options.num_streams * len(sources)
+            engine = engine or new_engine(options.spark_master, options.spark_conf, streams, options.log_file)
+            self._engine, self._directory, self._log = engine, engine.directory, engine.log
+        else:
+            self._engine = ExistingSession(spark)
+            self._directory, self._log = new_directory(options.log_file)
         self.display = display or Display(options.progress_interval, self.totals, as_json=options.log_format == "json")
         self._counts = [Counts() for _ in sources]  # they outlive flows
         self._instance_ids = InstanceIds(self.display.report)
@@ -87,12 +94,6 @@ class MirrorDriver:
         self._loop_watch = LoopWatch()
         self._rows = Rows()
         self._sums = SnapshotSums()
-        streams = options.num_streams * len(sources)
-        self._engine: Engine | ExistingSession
-        if spark is not None:
-            self._engine = ExistingSession(spark)
-        else:
-            self._engine = Engine(options.spark_master, options.spark_conf, streams, self._directory, self._log)
         self._spark = SparkSupervisor(self._engine, self._log, self.filter, self.display.report)
 
     async def run(self, *, handle_signals: bool = True) -> int:

@@ -12,10 +12,11 @@ from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.events import event
 from mirrormaker.events.process_events import JvmDied, PackingLibraries, SessionStopped
 from mirrormaker.model.topic_filter import Filter, Matcher, is_plain, python_matcher
+from mirrormaker.spark.existing_session import ExistingSession
 from mirrormaker.spark.java_regex import java_matcher
 from mirrormaker.spark.job import Spark
 from mirrormaker.spark.jvm import first_line
-from mirrormaker.spark.session import Engine, ExistingSession
+from mirrormaker.spark.session import Engine
 from mirrormaker.wire.transport.threads import run_in_thread
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from mirrormaker.events import event
 from mirrormaker.events.process_events import PreparingArchive
 from mirrormaker.spark import class_archive
-from mirrormaker.spark.session import Engine, ExistingSession
+from mirrormaker.spark.existing_session import ExistingSession
+from mirrormaker.spark.session import Engine
 
 _AFTER = 60.0  # seconds of mirroring: a mirror that only copies a few records does not need it
 _NEEDED = 2 << 30  # bytes of memory that must be free: building takes about 400 MB for half a minute

@@ -1,13 +1,13 @@
-"""Spark sessions for jobs that last for days: one of our own, which starts quickly, or one that runs already."""
+"""A Spark session of our own, for jobs that last for days and start quickly."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Engine:
         self._has_ended = False
         self._launching = threading.Lock()
         self.log = log
-        self._directory = directory
+        self.directory = directory
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=log))
         self._java = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={directory}"]
@@ -138,23 +138,28 @@ class Engine:
         self._forget_context()
         return True
 
+    def launch_jvm(self) -> None:
+        """Start the process of a JVM on this machine, which `start_jvm` then waits for; nothing elsewhere."""
+        with self._launching:
+            if self._has_ended:
+                raise SparkGone("the mirror ends before Spark has started")
+            if self.is_local and not self.is_alive:
+                self._forget_jvm()
+                with self.log.open("ab") as log:
+                    self.process = jvm.launch(self._java, self.directory, log)
+
     def start_jvm(self) -> Any:
         """Start the JVM and return it; it can match regular expressions before there is a SparkContext."""
         if self.is_submitted:
             if not self.is_alive:
                 raise SparkGone("the JVM that spark-submit has started has ended, and the mirror ends with it")
             return self._gateway.jvm
-        with self._launching:
-            if self._has_ended:
-                raise SparkGone("the mirror ends before Spark has started")
-            self._forget_jvm()
-            if self.is_local:
-                with self.log.open("ab") as log:
-                    self.process = jvm.launch(self._java, self._directory, log)
+        self.launch_jvm()
         if self.is_local:
             assert self.process is not None
-            self._gateway = jvm.connect(self.process, self._directory)
+            self._gateway = jvm.connect(self.process, self.directory)
         else:
+            self._forget_jvm()
             self._submit()
         return self._gateway.jvm
 
@@ -162,7 +167,7 @@ class Engine:
         """Start the JVM through spark-submit: only that knows how to find a cluster's settings and classes."""
         options = " ".join((*jvm.FLAGS[1:], *self._java))
         conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
-        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._directory))  # of the driver, not of executors
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self.directory))  # of the driver, not of executors
         with self.log.open("ab") as log:
             try:
                 kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
@@ -185,7 +190,7 @@ class Engine:
         self._has_started = True
         conf = self._conf(self._gateway.jvm)
         if self._ships:
-            conf.setAll(list(shipping.settings(self._directory, self._master.archives, self.given).items()))
+            conf.setAll(list(shipping.settings(self.directory, self._master.archives, self.given).items()))
         self._await_end_of_last()
         self.context = SparkContext(conf=conf, gateway=self._gateway)
         if not self.is_local:
@@ -234,61 +239,13 @@ class Engine:
         return conf.setAll(list({**self._settings, **self.given}.items())).setMaster(self.master)
 
 
-class ExistingSession:
-    """A Spark session that someone else has started: jobs run on it, but it is neither configured nor stopped.
+def new_engine(master: str | None, extra: Iterable[tuple[str, str]], streams: int, log_file: str | None) -> Engine:
+    """Return an engine with a new directory, which its owner removes. Raise SettingError if there is no such master."""
+    masters.check(master)
+    return Engine(master, extra, streams, *new_directory(log_file))
 
-    The settings of its SparkContext stay as they are, and some make a difference:
 
-    - `spark.task.maxFailures` (in `local[N,F]` it is F, in `local[N]` 1): a stream that fails more often fails the job.
-      The mirror then starts another job. Nothing is lost or sent twice, but all streams pause for some seconds.
-    - The number of slots: a stream without a free slot does not run, and every stream keeps its slot while it runs.
-    - Network timeouts and heartbeats: Spark replaces a lost executor later. Until then other streams take over.
-    - `spark.speculation`: a copy of a stream replaces the first one, which costs time, but no records.
-    - `spark.python.daemon.module`: without ours, a stream takes seconds longer to start.
-    - `PYSPARK_PYTHON`: in a local session, the Python workers must find this package and its libraries by themselves.
-    """
-
-    restarts = False  # only the owner can
-
-    def __init__(self, session: SparkSession) -> None:
-        """Take a session whose SparkContext is in this process."""
-        if getattr(session, "_jsparkSession", None) is None:
-            raise SparkError("this is a Spark Connect session; mirroring needs one with a SparkContext in this process")
-        self._context: Any = session.sparkContext
-        self.tag = f"mirrormaker-{uuid.uuid4()}"  # the owner may run several mirrors
-        self.master: str = self._context.master
-        self.is_local = self.master.startswith("local")
-        self.given: dict[str, str] = dict(self._context.getConf().getAll())
-        self.packs_libraries = False
-
-    @property
-    def is_alive(self) -> bool:
-        """Return True until the owner stops the session, or its JVM dies."""
-        context = self._context._jsc
-        try:
-            return context is not None and not context.sc().isStopped()
-        except (Py4JError, OSError):
-            return False
-
-    def start_jvm(self) -> Any:
-        """Return the session's JVM."""
-        if not self.is_alive:
-            raise SparkGone("the Spark session was stopped; start another one, and mirror with that")
-        return self._context._jvm
-
-    def is_stopped(self) -> bool:
-        """Return True if the owner has stopped the session."""
-        return not self.is_alive
-
-    def start_context(self) -> SparkContext:
-        """Return the owner's SparkContext."""
-        self.start_jvm()
-        if not self.is_local:
-            shipping.add_to(self._context)
-        context: SparkContext = self._context
-        return context
-
-    def end(self) -> None:
-        """Cancel our jobs that still run; those of the owner go on."""
-        if self.is_alive:
-            self._context.cancelJobsWithTag(self.tag)
+def new_directory(log_file: str | None) -> tuple[Path, Path]:
+    """Return a new directory for Spark's files, and the file for its log: the given one, or else one in the directory."""
+    directory = Path(tempfile.mkdtemp(prefix="mirrormaker-"))
+    return directory, Path(log_file).absolute() if log_file else directory / "spark.log"

@@ -13,8 +13,9 @@ from py4j.protocol import Py4JNetworkError
 
 from mirrormaker.errors import SparkError, SparkGone
 from mirrormaker.spark import jvm, shipping
+from mirrormaker.spark.existing_session import ExistingSession
 from mirrormaker.spark.masters import await_slots
-from mirrormaker.spark.session import Engine, ExistingSession
+from mirrormaker.spark.session import Engine
 
 
 class JavaContext:
@@ -112,6 +113,24 @@ def test_no_jvm_starts_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(SparkGone, match="before Spark has started"):
         engine.start_jvm()
     assert not launched
+
+
+def test_a_jvm_that_is_on_its_way_up_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[SimpleNamespace] = []
+
+    def launch(*_: object) -> SimpleNamespace:
+        launched.append(SimpleNamespace(poll=lambda: None))
+        return launched[-1]
+
+    monkeypatch.setattr(jvm, "launch", launch)
+    monkeypatch.setattr(jvm, "connect", lambda *_: SimpleNamespace(jvm="the JVM"))
+    engine = Engine(None, [], 1, tmp_path, tmp_path / "spark.log", [])
+    engine.launch_jvm()
+    assert engine.start_jvm() == "the JVM"
+    assert len(launched) == 1
+    launched[0].poll = lambda: 1
+    engine.start_jvm()
+    assert len(launched) == 2, "one that has died is replaced"
 
 
 def test_a_spark_connect_session_is_refused() -> None:
