@@ -19,6 +19,7 @@ from mirrormaker.mapping.map_topic import open_map
 from mirrormaker.model.offset_map_format import Fence
 from tests.support.group_clients import committed, consume, send
 from tests.support.mirror_process import MirrorProcess
+from tests.support.offset_truth import stored_map
 from tests.support.reading import read
 from tests.support.wire_clients import wire_client
 
@@ -108,6 +109,15 @@ class Stage:
         """Wait until so many records are mirrored."""
         self.mirror.wait_until(lambda: len(mirrored(self.target, self.topic)) >= count)
 
+    def wait_for_map(self, count: int) -> None:
+        """Wait until the map is stored up to so many records: without the source, nobody else knows where they are."""
+
+        def is_stored() -> bool:
+            stored = stored_map(self.source, self.target)
+            return sum(stored.read((self.topic, partition)).end for partition in range(2)) == count
+
+        self.mirror.wait_until(is_stored)
+
     def wait_for_group(self) -> None:
         """Wait until the group is on the target where it is on the source."""
         expected = 7 + len(self.story.read["on the source"])
@@ -139,6 +149,7 @@ def story(target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             story.read["mirrored"] = mirrored(target, topic)
             story.read["on the source"] += read_on(source, topic, stage.group, 300)
             stage.wait_for_group()
+            stage.wait_for_map(2500)
             for server in [*source.brokers, *source.support]:
                 server.kill()
             stage.failover("gone", "--source.is.gone", "--json")

@@ -35,7 +35,9 @@ else:
 
 
 def _run(what: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM, what], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, what], capture_output=True, text=True, check=True, timeout=60
+    )
     return done.stdout.splitlines()
 
 
