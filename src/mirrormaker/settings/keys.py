@@ -173,7 +173,7 @@ CONSUMER = (
     Key("fetch.max.bytes", number(1024, unit="bytes"), "The most data that one fetch response holds.", str(50 << 20)),
     Key(
         "max.partition.fetch.bytes", number(1024, unit="bytes"),
-        "The most data of one partition that one fetch response holds.", str(4 << 20),
+        "The most data of one partition that one fetch response holds.", str(2 << 20),
         old_names=("fetch.message.max.bytes", "fetch.size"),
     ),
     Key(

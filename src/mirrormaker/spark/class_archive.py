@@ -1,4 +1,4 @@
-"""The class data archive of Spark for the driver's JVM: where it is, and how the JVM is told to use it."""
+"""The class data archives of Spark for the driver's JVM: where they are, and how the JVM is told to use one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from mirrormaker.spark import jvm
 def path() -> Path:
     """Return the archive's file: one per Spark, Java and installation. The JVM refuses an archive of other jars.
 
-    It is in the virtual environment, so that it is deleted together with that (it has 150 MB); else in the user's
-    cache.
+    It is in the virtual environment, so that it is deleted together with that; else in the user's cache.
     """
     name = f"spark-{pyspark.__version__}-java-{_java_version()}"
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
@@ -35,7 +34,16 @@ def _java_version() -> str:
     return match[1] if match else "unknown"
 
 
-def options() -> list[str]:
-    """Return the JVM's options to use the archive; none if there is no archive."""
-    archive = path()
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.exists() else []
+# At another address than it was written for, the JVM adapts every page of the archive: 110 MB of memory that is shared with nobody.
+FIXED_ADDRESS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+
+
+def sql_path(archive: Path) -> Path:
+    """Return the archive's larger sibling for jobs that use Spark's SQL engine: the pages of an archive count as memory."""
+    return archive.with_stem(f"{archive.stem}-sql")
+
+
+def options(*, with_sql: bool = False) -> list[str]:
+    """Return the JVM's options to use an archive; none if there is no archive."""
+    archive = sql_path(path()) if with_sql else path()
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *FIXED_ADDRESS] if archive.exists() else []

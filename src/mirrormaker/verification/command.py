@@ -209,7 +209,7 @@ def _new_engine(options: SparkOptions, directory: Path) -> Engine:
         _STREAMS,
         directory,
         Path(options.log_file).absolute() if options.log_file else directory / "spark.log",
-        [*class_archive.options(), _HEAP],
+        [*class_archive.options(with_sql=True), _HEAP],
     )
 
 

@@ -22,7 +22,7 @@ class FreedMemory:
     """Keeps the memory that a stream frees, up to a limit, for as long as records come in bulk."""
 
     def __init__(self, most: int) -> None:
-        """Keep up to `most` bytes from now on. A C library without these functions keeps what it likes."""
+        """Keep about `most` bytes from now on. A C library without these functions keeps what it likes."""
         libc = ctypes.CDLL(None)
         self._trim = getattr(libc, "malloc_trim", None)
         self._used_at: float | None = None

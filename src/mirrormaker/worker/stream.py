@@ -54,7 +54,7 @@ class Stream:
         self.source = Cluster(work.source)
         self.target = Cluster(work.target, self.has_lease)
         self.buffer = Buffer(work.buffer_bytes, work.buffer_messages)
-        self._freed_memory = FreedMemory(work.buffer_bytes)
+        self._freed_memory = FreedMemory(work.buffer_bytes // 2)
         self.cursors: dict[TopicPartition, Cursor] = {}
         # Partitions to take as soon as the cursor that has them now has ended.
         self._next: dict[TopicPartition, Take] = {}
