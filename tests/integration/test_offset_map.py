@@ -19,10 +19,11 @@ import pytest
 from kafka import KafkaProducer
 
 from mirrormaker.embedded import Cluster
+from mirrormaker.model.position import MARKED_EPOCH
 from tests.support.java_writer import write_with_java
 from tests.support.mirror_process import MirrorProcess
 from tests.support.offset_truth import stored_map, wrong_translations
-from tests.support.reading import Read, read
+from tests.support.reading import Read, in_the_log, read
 from tests.support.waiting import wait_until
 
 # Kind of topic: partitions on the source and on the target.
@@ -197,6 +198,14 @@ def test_every_offset_is_translated_as_the_logs_say(topics: Mirrored, kind: str)
             # further meanwhile, the places of these records are not known one by one: the map says so, and names no later one.
             if kind not in ("fewer", "compacted"):
                 assert not inexact
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactions", "compacted", "tiny", "fewer", "filtered"])
+def test_every_batch_on_the_target_carries_the_mark_of_a_mirror(topics: Mirrored, kind: str) -> None:
+    for partition in range(KINDS[kind][1]):
+        batches = in_the_log(topics.target, topics.names[kind], partition)
+        # Targets keep this number for as long as their records: it never changes.
+        assert {batch.producer_epoch for batch in batches} == {19789} == {MARKED_EPOCH}
 
 
 def test_translate_prints_both_ways_and_needs_no_source(topics: Mirrored, tmp_path: Path) -> None:
