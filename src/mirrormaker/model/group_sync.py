@@ -189,7 +189,10 @@ def decide(
     is_foreign = target is not None and (memory is None or not memory.is_ours(target))
     if isinstance(found, State):
         return Decision(found)
-    place = (found.again, found.missing, found.offset, found.floor, found.most, found.is_open)
+    is_kept = keeps and target is not None and target <= found.most
+    # Before the map the place may be anywhere. That says nothing of an offset that was written for another place.
+    most = -1 if found.state in (State.BEHIND, State.BEFORE_MAP) and not is_kept else found.most
+    place = (found.again, found.missing, found.offset, found.floor, most, found.is_open)
     if presence is Presence.MEMBERS:
         return Decision(State.ACTIVE, None, *place)
     if is_foreign:
@@ -198,10 +201,7 @@ def decide(
     if target is not None and target < found.offset:
         stays = not lifts and 0 <= found.floor <= target
     elif target is not None and target > found.offset:
-        stays = keeps and target <= found.most
-    if not stays and found.state in (State.BEHIND, State.BEFORE_MAP):
-        # The place may be anywhere before the map: that says nothing of an offset that was written for another place.
-        place = (*place[:4], -1, found.is_open)
+        stays = is_kept
     return Decision(found.state, None if stays else found.offset, *place)
 
 

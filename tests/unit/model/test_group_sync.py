@@ -215,6 +215,11 @@ def test_a_group_from_before_the_map_stays_where_it_was_written(
     assert found.state is (State.BEFORE_MAP if commit is None else State.PENDING)
 
 
+def test_an_offset_of_somebody_else_before_the_map_may_have_passed_over_records() -> None:
+    decision = decide(BEFORE_MAP, 107, None, FREE)
+    assert cost(decision, 107, Log(0, 6007), None, 20.0) == Cost(State.OWNED, 4900, 107)
+
+
 MOVING = Decision(State.SYNCED, 50, 3, 4, 50)  # belongs at 50, or up to 3 records later
 IN_STEP = MOVING._replace(commit=None)
 
