@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from kafka import KafkaAdminClient, KafkaProducer
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.mapping.map_topic import TOPIC
+from tests.support.asking_groups import AskedGroups
+from tests.support.group_clients import commit, committed, send
 from tests.support.java_writer import write_with_java
 from tests.support.mirror_process import MirrorProcess
 from tests.support.offset_truth import stored_map, wrong_translations
@@ -96,3 +99,41 @@ def test_a_map_that_is_deleted_is_stored_again_and_what_only_the_logs_show_is_re
             mirror.wait_until(is_exact(name), 30)
         assert mirror.stop() == 0, mirror.text
         assert mirror.text.count("was deleted on the target") == mirror.text.count("has nothing of") == 1
+
+
+def test_a_group_stays_where_it_was_written_although_the_map_before_it_is_gone(
+    source: Cluster, there: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The map of a topic that is spread by key is not rebuilt."""
+    source.create_topic(topic_name, partitions=2)
+    there.create_topic(topic_name, partitions=1)
+    group, options = f"{topic_name}-readers", ("--whitelist", topic_name, "--groups", f"{topic_name}.*")
+    consumer = "sync.group.offsets.interval.seconds=1\n"
+    mirror = MirrorProcess(
+        tmp_path, source.bootstrap, there.bootstrap, *options, group=f"mirror-{topic_name}", consumer=consumer
+    )
+
+    def send_mirrored(first: int, count: int) -> None:
+        send(source, topic_name, first, count)
+        mirror.wait_until(lambda: len(read(there, topic_name)[0]) == first + count, 60)
+
+    with mirror:
+        send_mirrored(0, 50)
+        time.sleep(1)  # the next report: a first record after it has an exact place
+        send_mirrored(50, 50)
+        commit(source, group, topic_name, {0: 25, 1: 25})
+        mirror.wait_until(lambda: committed(there, group, topic_name) == {0: 50}, 30)
+        assert mirror.stop() == 0, mirror.text
+        delete_map(there)
+        mirror.start()
+        mirror.wait_for("the offset map has nothing of 2 partitions", 60)
+        send_mirrored(100, 20)
+        asked = AskedGroups(mirror, capsys, topic_name)
+        mirror.wait_until(lambda: asked.states() == {"readers": "before the offset map"}, 30)
+        time.sleep(3)  # three more rounds
+        assert committed(there, group, topic_name) == {0: 50}
+        (row,) = asked.rows().values()
+        # Both partitions had 50 records before the map, and 10 of one may come before the other's first one.
+        assert row["missing"] == 0
+        assert 50 <= row["read_again"] <= 60
+        assert mirror.stop() == 0, mirror.text

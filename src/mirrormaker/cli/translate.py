@@ -57,7 +57,7 @@ _HEAD = ("TOPIC", "PARTITION", "OFFSET", "TO TOPIC", "TO PARTITION", "TO OFFSET"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Translate and print; exit 0 if every place is exact, 3 if some records would be read again."""
+    """Translate and print; exit 0 if every place is exact, 3 if one is not or is no longer in the log."""
     if len(args.consumer_config) != 1:
         raise SettingError("--consumer.config: name the one source cluster whose offsets are translated", option=True)
     if not args.producer_config:
@@ -148,12 +148,20 @@ def _pair(cells: Sequence[str], place: str, form: str, *, option: bool = False) 
 
 
 def _table(found: Sequence[Translation]) -> str:
+    has_notes = any(row.trimmed or row.ahead for row in found)
     places = [(r.partition, r.offset, r.to_partition, r.to_offset, r.latest - r.to_offset) for r in found]
-    rows: list[tuple[str, ...]] = [_HEAD]
+    rows: list[tuple[str, ...]] = [(*_HEAD, "NOTE") if has_notes else _HEAD]
     for row, numbers in zip(found, places, strict=True):
         partition, offset, to_partition, to_offset, again = map(str, numbers)
-        rows.append((row.topic, partition, offset, row.to_topic, to_partition, to_offset, again))
+        cells = (row.topic, partition, offset, row.to_topic, to_partition, to_offset, again)
+        rows.append((*cells, _note(row)) if has_notes else cells)
     return "\n".join(aligned(rows))
+
+
+def _note(row: Translation) -> str:
+    if row.trimmed:
+        return f"trimmed by {row.trimmed}"
+    return f"ahead by {row.ahead}" if row.ahead else "-"
 
 
 COMMAND = Command(
@@ -164,6 +172,8 @@ COMMAND = Command(
     description="Show where records of the source are on the target, and back, from the offset map that mirrors keep on the"
     " target. The source may be gone. For programs that keep offsets outside of consumer groups, such as Flink or a database.",
     options=_OPTIONS,
+    notes="NOTE, in the table: the other cluster's log begins so many offsets at most after the place (trimmed, because of"
+    " retention), or ends so many before it (ahead): the offset is the log's start or end then.",
     examples=(
         Example(
             "A program has processed partition 0 up to offset 1234 and partition 1 up to 99. Where does it go on?",
@@ -184,7 +194,7 @@ COMMAND = Command(
     exit_codes={
         0: "every place is exact",
         1: "the offsets cannot be translated, or a setting is wrong",
-        3: "a reader that goes on there reads some records again",
+        3: "a reader that goes on there reads some records again, or the log no longer has its place",
     },
     run=run,
 )

@@ -70,13 +70,16 @@ class MapRebuild:
             await asyncio.sleep(_LOOK_EVERY)
             partitions = records = 0
             while self._map.missing:
-                _, position = self._map.missing.popitem()
+                key, position = next(iter(self._map.missing.items()))
                 # A log that cannot be read now is left alone: the map is right without it, and begins later.
                 with contextlib.suppress(*OUTAGE, MirrorError):
                     runs = await self.runs(position)
                     if runs and self._map.put_before(position, map_of(position, runs)):
                         partitions += 1
                         records += sum(run.length for run in runs)
+                # Groups wait for this attempt. The partition may have gone meanwhile, and come back at another position.
+                if self._map.missing.get(key) is position:
+                    del self._map.missing[key]
             if partitions:
                 self._report(OffsetMapRebuilt(partitions, records))
 

@@ -149,6 +149,11 @@ class LastSync:
         known = self._maps.get((row.topic, row.partition))
         if known is not None and known.places == [("", row.partition)]:
             told = known.translate(("", row.partition), row.upstream)
+            if row.upstream < known.first:
+                # The map began later, or was lost. What the mirror knew before that counts if the map has no earlier place.
+                is_kept = told.offset <= row.downstream <= told.latest
+                offset, first = (row.downstream, row.upstream) if is_kept else (told.offset, known.first)
+                return aim([Part(row.upstream, offset, told.latest, first, known.end)], log)
             # The mirror knew at least as much when it wrote the checkpoint.
             offset, latest = max(told.offset, row.downstream), max(told.latest, row.downstream)
             return aim([Part(row.upstream, offset, latest, known.first, known.end)], log)

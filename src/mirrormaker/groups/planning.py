@@ -246,4 +246,6 @@ def _decide(
     entry.decisions, entry.offsets, entry.metadata, entry.is_settled = decisions, offsets, metadata, is_settled
 
 
-_LASTING = frozenset({State.SYNCED, State.OWNED, State.ACTIVE, State.UNMOVABLE, State.DELETED, State.BEHIND})
+_LASTING = frozenset(
+    {State.SYNCED, State.OWNED, State.ACTIVE, State.UNMOVABLE, State.DELETED, State.BEHIND, State.BEFORE_MAP}
+)

@@ -135,7 +135,7 @@ class MapKeeper:
                 if not is_read:
                     self._unread.add(position.key)
                 elif not self._maps[position.key].blocks and any(cut.sequence for cut in position.cuts):
-                    missing[position.key] = position
+                    missing[position.key] = self.missing[position.key] = position
             found = self._maps[position.key]
             found.begin(position)
             if found.is_due or found.is_stale:
@@ -144,7 +144,6 @@ class MapKeeper:
             if number % 200 == 0:
                 await asyncio.sleep(0)
         if missing:
-            self.missing |= missing
             topic, partition = min(missing)
             self._report(OffsetMapMissing(len(missing), f"{topic}-{partition}"))
 
@@ -196,10 +195,10 @@ class MapKeeper:
     def partition(self, key: TopicPartition) -> PartitionMap | None:
         """Return the map of a source partition: as it is now if this process mirrors it, else as it was last read.
 
-        None if it is not known: without the part that is stored, a group would seem to be behind all that was mirrored.
+        None if it is not known: without what is stored, or can be rebuilt, a group would seem to be behind all that was mirrored.
         """
         if key in self._maps:
-            return None if key in self._unread else self._maps[key]
+            return None if key in self._unread or key in self.missing else self._maps[key]
         if self._topic is None:
             return None
         stored = self._topic.known(key)

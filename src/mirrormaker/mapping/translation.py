@@ -15,10 +15,12 @@ from mirrormaker.model.offset_translation import Translation
 from mirrormaker.settings.clients import SourceSettings, TargetSettings
 from mirrormaker.wire.client.cluster import Cluster, reach
 from mirrormaker.wire.client.group_offsets import fetch_offsets, find_coordinators
+from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.zookeeper.lookup import endpoint_of
 
 _SOURCE_WITHIN = 5.0  # seconds for the source to tell its id; the map is read without it if need be
+_LOGS_WITHIN = 5.0  # seconds for a cluster to tell where its logs begin and end
 
 Maps = Mapping[TopicPartition, PartitionMap]
 Offsets = Iterable[tuple[int, int]]  # partitions and offsets
@@ -47,7 +49,22 @@ async def translate_offsets(
             offsets = await _committed(theirs if back else ours, offsets, topic)
         if ours.brokers:
             await lengthen(maps, ours, source.group_id)
-        return translate(maps, topic, offsets, back=back)
+        return await held_in_logs(translate(maps, topic, offsets, back=back), ours if back else theirs)
+
+
+async def held_in_logs(rows: list[Translation], there: Cluster) -> list[Translation]:
+    """Hold places in the logs of the other cluster: retention may have deleted them. They stay if it does not answer in 5 s."""
+    starts, ends = dict[TopicPartition, int](), dict[TopicPartition, int]()
+    places = {(row.to_topic, row.to_partition) for row in rows} if there.brokers else set[TopicPartition]()
+    with contextlib.suppress(*OUTAGE, MirrorError):
+        async with asyncio.timeout(_LOGS_WITHIN):
+            starts, _ = await find_offsets(there, places, EARLIEST, attempts=2)
+            ends, _ = await find_offsets(there, places, LATEST, attempts=2)
+    found: list[Translation] = []
+    for row in rows:
+        start, end = (log.get((row.to_topic, row.to_partition)) for log in (starts, ends))
+        found.append(row if start is None or end is None else row.held(start, max(start, end)))
+    return found
 
 
 async def stored_maps(

@@ -21,6 +21,7 @@ class State(Enum):
     SYNCED = "synced"
     AHEAD = "ahead of the mirror"
     BEHIND = "behind the source's log"
+    BEFORE_MAP = "before the offset map"
     TRIMMED = "behind the target's log"
     TARGET_SHORT = "the target lost records"
     UNSTABLE = "held by a transaction"
@@ -36,7 +37,7 @@ class State(Enum):
     @property
     def is_ready(self) -> bool:
         """Return True if consumers could go on at the target now: the offset there is the best that there can be."""
-        return self in (State.SYNCED, State.AHEAD, State.BEHIND, State.TRIMMED)
+        return self in (State.SYNCED, State.AHEAD, State.BEHIND, State.BEFORE_MAP, State.TRIMMED)
 
     @property
     def is_followed(self) -> bool:
@@ -92,20 +93,21 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
     certain: list[int] = []  # the places of parts that are not open
     mosts: list[int] = []
     latest, gone = 0, 0
-    is_behind, is_ahead = False, False
+    is_behind, is_before, is_ahead = False, False, False
     for part in parts:
         floor, place, is_open = part.offset, max(part.offset, part.horizon), part.is_open
         if part.committed < part.first:
             # Records from before the map may be on the target all the same, before everything that the map knows.
             floor = place = min(part.offset, log.start)
             gone += max(0, min(part.first, part.source_start) - part.committed)
-            is_behind, is_open = True, False
+            is_behind = is_behind or part.committed < part.source_start
+            is_before, is_open = True, False
         is_ahead = is_ahead or part.committed > part.end
         floors.append(floor)
         places.append(place)
         if not is_open:
             certain.append(place)
-        mosts.append(log.end if is_open else place if part.committed < part.first else max(place, part.latest))
+        mosts.append(log.end if is_open else max(place, part.latest))
         latest = max(latest, part.latest)
     assert floors, "a target partition has at least one source partition"
     earliest = min(places)
@@ -115,7 +117,8 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
     again = max(0, latest - offset)
     if max(latest, earliest) < log.start:
         return Aim(offset, State.TRIMMED, 0, gone + log.start - latest)
-    state = State.BEHIND if is_behind else State.AHEAD if is_ahead else State.SYNCED
+    states = (State.BEHIND, is_behind), (State.BEFORE_MAP, is_before), (State.AHEAD, is_ahead)
+    state = next((state for state, is_so in states if is_so), State.SYNCED)
     floor, most = (min(max(min(bounds), log.start), log.end) for bounds in (floors, mosts))
     is_open = min(certain, default=log.end + 1) > earliest
     return Aim(offset, state, again, gone, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
@@ -186,7 +189,10 @@ def decide(
     is_foreign = target is not None and (memory is None or not memory.is_ours(target))
     if isinstance(found, State):
         return Decision(found)
-    place = (found.again, found.missing, found.offset, found.floor, found.most, found.is_open)
+    is_kept = keeps and target is not None and target <= found.most
+    # Before the map the place may be anywhere. That says nothing of an offset that was written for another place.
+    most = -1 if found.state in (State.BEHIND, State.BEFORE_MAP) and not is_kept else found.most
+    place = (found.again, found.missing, found.offset, found.floor, most, found.is_open)
     if presence is Presence.MEMBERS:
         return Decision(State.ACTIVE, None, *place)
     if is_foreign:
@@ -195,7 +201,7 @@ def decide(
     if target is not None and target < found.offset:
         stays = not lifts and 0 <= found.floor <= target
     elif target is not None and target > found.offset:
-        stays = keeps and target <= found.most
+        stays = is_kept
     return Decision(found.state, None if stays else found.offset, *place)
 
 
@@ -233,7 +239,8 @@ def cost(decision: Decision, target: int | None, log: Log | None, age: float | N
 
 _WORST_FIRST = (
     State.NO_RIGHTS, State.REFUSED, State.UNMOVABLE, State.TARGET_SHORT, State.ACTIVE, State.OWNED, State.UNSTABLE,
-    State.DELETED, State.UNMAPPED, State.PENDING, State.TRIMMED, State.BEHIND, State.AHEAD, State.SYNCED,
+    State.DELETED, State.UNMAPPED, State.PENDING, State.TRIMMED, State.BEHIND, State.BEFORE_MAP,
+    State.AHEAD, State.SYNCED,
 )  # fmt: skip
 assert len(_WORST_FIRST) == len(State)
 
@@ -251,6 +258,7 @@ def worst(states: Iterable[State]) -> State:
 ADVICE = {
     State.AHEAD: "wait until the mirror has caught up",
     State.BEHIND: "nothing can be done: the records are gone from the source",
+    State.BEFORE_MAP: "nothing need be done: the group misses no record, and may read records again",
     State.TRIMMED: "nothing can be done: the target's retention has deleted the records",
     State.TARGET_SHORT: "run `mirrormaker verify`: the target's log ends before records that it had acknowledged",
     State.UNSTABLE: "wait until the transaction ends",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import NamedTuple
 
 from mirrormaker.model.offset_runs import NotedRun, RunList, Translated
@@ -305,7 +305,10 @@ class PartitionMap:
         """Return where a reader goes on that has read everything before a source offset.
 
         That is the first mirrored record at or after it. If there is none yet, it is the offset after the last mirrored record.
+        Records from before the map, if there are any, lie anywhere before the first one that it knows.
         """
+        if source < self.first:
+            return Translated(0, self.translate(place, self.first).latest)
         at = max(0, bisect_right(self.blocks, source, key=lambda block: block.start) - 1)
         earliest: int | None = None
         earlier = (self.blocks[number] for number in range(at - 1, -1, -1))
@@ -324,6 +327,28 @@ class PartitionMap:
 
     def translate_back(self, place: Place, target: int) -> Translated:
         """Return the source offset of the first mirrored record at or after a target offset; the map's end if there is none."""
+        number, known_from = self._begin_of(place)
+        unmapped = self._unmapped_before(number) if target < known_from else None
+        found = self._find_source(place, target)
+        return found if unmapped is None else Translated(min(unmapped, found.offset), found.latest)
+
+    def _begin_of(self, place: Place) -> tuple[int, int]:
+        """Return the first block of a target partition, and the target offset from which on the map knows every record."""
+        for number, block in enumerate(self.blocks):
+            if (found := block.lists.get(place)) is not None:
+                if found.count and found.runs[0].skipped:
+                    return number, found.runs[0].target
+                return number, found.end_offset if found.unknown and not found.count else found.first_offset
+        return 0, 0
+
+    def _unmapped_before(self, number: int) -> int | None:
+        """Return the first source offset before a block that the map lacks; None if it has all of them."""
+        if self.first:
+            return 0
+        earlier = pairwise(islice(self.blocks, number + 1))
+        return next((block.end for block, after in earlier if block.end < after.start), None)
+
+    def _find_source(self, place: Place, target: int) -> Translated:
         before: Block | None = None
         for block in self.blocks:
             runs = block.lists.get(place)

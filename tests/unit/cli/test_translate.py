@@ -62,6 +62,25 @@ def test_a_list_and_a_group_are_taken_as_they_are(
     assert asked == [([(0, 5), (0, 6)], False, "c1"), ("billing", True, "")]
 
 
+def test_a_place_that_is_no_longer_in_the_log_has_a_note(
+    line: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def answer(*_: object, **__: object) -> list[Translation]:
+        found = Translation("orders", 0, 7, "orders", 0, 90, 90)
+        return [found.held(0, 200), found.held(100, 200), found.held(0, 60)]
+
+    monkeypatch.setattr(translate, "translate_offsets", answer)
+    assert call([*line, "--offsets", "0:7"]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "TOPIC   PARTITION  OFFSET  TO TOPIC  TO PARTITION  TO OFFSET  READ AGAIN AT MOST  NOTE",
+        "orders  0          7       orders    0             90         0                   -",
+        "orders  0          7       orders    0             100        0                   trimmed by 10",
+        "orders  0          7       orders    0             60         0                   ahead by 30",
+    ]
+    assert call([*line, "--offsets", "0:7", "--json"]) == 3
+    assert [(row["trimmed"], row["ahead"]) for row in json.loads(capsys.readouterr().out)] == [(0, 0), (10, 0), (0, 30)]
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mirrormaker.driver import map_rebuild
 from mirrormaker.driver.map_rebuild import MapRebuild, map_of
 from mirrormaker.driver.routing import Routing
 from mirrormaker.model.offset_map import PartitionMap
+from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.batches import COMMIT, NOW, Record, Written, marker, write_batch
 from tests.support.scripted_logs import ScriptedLogs
@@ -102,3 +104,33 @@ def test_logs_that_are_too_large_are_read_from_nearer_to_their_ends(monkeypatch:
     found = rebuilt(source, target, position(4_000, 4_000, 4_000))
     assert found is not None and found.first == 3_500
     assert truth(found, 4_000) == {n: n for n in range(3_500, 4_000)}
+
+
+@pytest.mark.parametrize("can_be_read", [True, False])
+def test_a_map_is_missing_until_its_rebuild_was_tried(monkeypatch: pytest.MonkeyPatch, can_be_read: bool) -> None:
+    monkeypatch.setattr(map_rebuild, "_LOOK_EVERY", 0.0)
+    at, moved = position(20, 20, 20), position(30, 30, 30)
+    tried: list[tuple[Position, bool]] = []
+    offset_map: Any = SimpleNamespace(missing={KEY: at}, put_before=lambda *_: True)
+    work = MapRebuild(offset_map, Routing(ScriptedLogs({}, "h"), ScriptedLogs({}, "t"), "t", None, None, False), print)
+
+    async def runs(where: Position) -> list[NotedRun]:
+        tried.append((where, KEY in offset_map.missing))
+        if where is at:
+            # The partition was away for a moment, and came back.
+            offset_map.missing[KEY] = moved
+        if not can_be_read:
+            raise ConnectionResetError("gone")
+        return []
+
+    monkeypatch.setattr(work, "runs", runs)
+
+    async def play() -> None:
+        running = asyncio.ensure_future(work.run())
+        async with asyncio.timeout(5):
+            while offset_map.missing:
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(play())
+    assert tried == [(at, True), (moved, True)]

@@ -335,3 +335,18 @@ def test_many_blocks_are_stored_in_several_writes(monkeypatch: pytest.MonkeyPatc
             assert keeper._topic is not None and keeper._topic.end == found.end, "own rows need not be read again"
 
     asyncio.run(play())
+
+
+def test_a_map_that_is_missing_is_not_used_until_its_rebuild_was_tried() -> None:
+    async def play() -> None:
+        log = KeyedLog(TOPIC)
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", lambda _: None)
+            await keeper.open()
+            await keeper.begin([_numbered(9)])
+            assert keeper.partition(START.key) is None, "groups would go back to the beginning of the target's log"
+            keeper.missing.clear()
+            assert keeper.partition(START.key) is not None
+
+    asyncio.run(play())

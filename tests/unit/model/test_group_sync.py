@@ -39,7 +39,16 @@ LOG = Log(10, 1000)
             [Part(90, 10, 10, 100, 300, 100)], LOG, Aim(10, State.BEHIND, 0, 10), id="behind the source's log"
         ),
         pytest.param(
-            [Part(60, 50, 50, 100, 300, 60)], LOG, Aim(10, State.BEHIND, 40, 0), id="records from before the map"
+            [Part(60, 0, 50, 100, 300, 60)],
+            LOG,
+            Aim(10, State.BEFORE_MAP, 40, most=50),
+            id="records from before the map",
+        ),
+        pytest.param(
+            [Part(50, 0, 50, 100, 300, 60)], LOG, Aim(10, State.BEHIND, 40, 10, most=50), id="some of them are gone"
+        ),
+        pytest.param(
+            [Part(60, 0, 5, 100, 300)], LOG, Aim(10, State.TRIMMED, 0, 5), id="the target's log begins after the map"
         ),
         pytest.param([Part(0, 10, 10, 0, 0)], Log(10, 10), Aim(10, State.SYNCED), id="nothing mirrored yet"),
         pytest.param(
@@ -181,6 +190,34 @@ SHARED = Aim(50, State.SYNCED, floor=20, most=90)
 def test_an_offset_that_may_be_right_is_left_where_it_is(target: int, lifts: bool, keeps: bool, stays: bool) -> None:
     found = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps)
     assert found.commit == (None if stays else 50)
+
+
+BEFORE_MAP = aim([Part(100, 0, 5007, 5000, 6000)], Log(0, 6007))
+
+
+@pytest.mark.parametrize(
+    ("target", "keeps", "commit", "missing"),
+    [
+        pytest.param(107, True, None, 0, id="written while the map was there, and the group has not moved since"),
+        pytest.param(5008, True, 0, 5008, id="after the map's first place: it was for other records"),
+        pytest.param(107, False, 0, 107, id="the group has moved, perhaps backwards"),
+        pytest.param(None, False, 0, None, id="a new group"),
+    ],
+)
+def test_a_group_from_before_the_map_stays_where_it_was_written(
+    target: int | None, keeps: bool, commit: int | None, missing: int | None
+) -> None:
+    memory = None if target is None else Memory(target)
+    decision = decide(BEFORE_MAP, target, memory, FREE, keeps=keeps)
+    assert (decision.state, decision.commit) == (State.BEFORE_MAP, commit)
+    found = cost(decision, target, Log(0, 6007), 900.0, 20.0)
+    assert found.missing == missing
+    assert found.state is (State.BEFORE_MAP if commit is None else State.PENDING)
+
+
+def test_an_offset_of_somebody_else_before_the_map_may_have_passed_over_records() -> None:
+    decision = decide(BEFORE_MAP, 107, None, FREE)
+    assert cost(decision, 107, Log(0, 6007), None, 20.0) == Cost(State.OWNED, 4900, 107)
 
 
 MOVING = Decision(State.SYNCED, 50, 3, 4, 50)  # belongs at 50, or up to 3 records later

@@ -7,7 +7,7 @@ import numpy as np
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import BlockKey, pack_block, unpack_block
-from mirrormaker.model.offset_runs import NotedRun, RunList
+from mirrormaker.model.offset_runs import NotedRun, RunList, Translated
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.wire.records.batch import SEQUENCES
 from mirrormaker.worker.run_notes import RunNotes, SkippedPlaces
@@ -84,3 +84,46 @@ def test_skipped_records_are_noted_only_if_all_of_them_were_the_ones_in_the_log(
     places.skip(np.arange(54, 60))
     assert places.confirmed() == [NotedRun(50, 100, 10, 0)]
     assert places.confirmed() == []
+
+
+def late(first_target: int) -> PartitionMap:
+    """A map that begins at source offset 5000, which is this target offset."""
+    found = PartitionMap()
+    found.begin(position(5000, Cut(0, 70, first_target)))
+    after = position(5010, Cut(0, 80, first_target + 10))
+    found.note(after, [(HERE, [NotedRun(5000, first_target, 10, 70)])])
+    return found
+
+
+def test_records_from_before_the_map_may_be_anywhere_before_what_it_knows() -> None:
+    found = late(5007)
+    assert found.translate(HERE, 100) == Translated(0, 5007)
+    assert found.translate(HERE, 5000) == Translated(5007, 5007)
+    assert found.translate_back(HERE, 50) == Translated(0, 5000)
+    assert found.translate_back(HERE, 5007) == Translated(5000, 5000)
+
+
+def test_nothing_was_mirrored_before_a_map_that_begins_with_the_log_of_either_side() -> None:
+    # The source's retention went on before the first start of the mirror.
+    assert late(0).translate(HERE, 100) == Translated(0, 0)
+    # Another writer's records come first on the target.
+    found = PartitionMap()
+    found.begin(position(0, Cut(0, 0, 50)))
+    found.note(position(10, Cut(0, 10, 60)), [(HERE, [NotedRun(0, 50, 10, 0)])])
+    assert found.translate_back(HERE, 20) == Translated(0, 0)
+
+
+def test_records_ahead_of_a_map_that_begins_with_them_are_not_taken_for_later_ones() -> None:
+    found = PartitionMap()
+    found.begin(position(5000, Cut(0, 0, 5017, ahead=3), producer_id=2))
+    found.note(position(5010, Cut(0, 7, 5024), producer_id=2), [(HERE, [NotedRun(5003, 5017, 7, 0)])])
+    assert found.translate_back(HERE, 50) == Translated(0, 5003)
+
+
+def test_a_hole_before_a_new_target_partition_counts_on_the_way_back() -> None:
+    other = ("", 1)
+    found = mirrored()
+    found.begin(position(300, Cut(0, 0, 250), Cut(1, 0, 150), producer_id=2))
+    found.note(position(310, Cut(0, 0, 250), Cut(1, 10, 160), producer_id=2), [(other, [NotedRun(300, 150, 10, 0)])])
+    assert found.translate_back(other, 120) == Translated(100, 300)
+    assert found.translate_back(other, 155) == Translated(305, 305)

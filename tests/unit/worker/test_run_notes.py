@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from mirrormaker.worker.handler import Handler, Record
+from mirrormaker.worker.run_notes import RunNotes
 from tests.support.worker_stage import Play, Stage, batches, until
 
 
@@ -29,3 +33,17 @@ def test_every_run_that_a_filtering_handler_leaves_is_noted(play: Play) -> None:
         assert found == [(101 + 2 * number, 1000 + number, 1) for number in range(20)]
 
     play(scene)
+
+
+@pytest.mark.parametrize("is_spread", [True, False])
+def test_a_range_without_places_is_never_longer_than_the_time_between_two_reports(is_spread: bool) -> None:
+    notes, at, kept = RunNotes(is_spread=is_spread), 0, set[int]()
+    for _ in range(50):
+        first = at
+        for _ in range(40):  # batches of 100 records, every second one of which was removed by compaction
+            notes.note_offsets(np.arange(2 * at, 2 * at + 200, 2), at, at)
+            at += 100
+        places = {run.target for run in notes.collect()}
+        assert first in places, "the first record after a report has a place"
+        kept |= places
+    assert len(kept) <= 16_384 + 16 * 50, "what is kept has a bound"
