@@ -49,6 +49,7 @@ from mirrormaker.wire.client.configs import broker_number
 from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
+from mirrormaker.wire.transport.turns import in_turns
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
@@ -323,6 +324,7 @@ class Flow:
     def _after_join(self, was_member_all_the_time: bool) -> None:
         """Let go of partitions that went to others; only the ledger knows those that others may have had meanwhile."""
         generation = self.membership.generation
+        # In one step: between two, a position could be committed that another process has left behind.
         for owned in self.scheduler:
             is_assigned = owned.position.key in generation.assigned
             is_outdated = not was_member_all_the_time or not (generation.two_rounds or is_assigned)
@@ -362,11 +364,12 @@ class Flow:
         deadline = time.monotonic() + _STOP_WITHIN
         while not all(isinstance(owned.life.state, Gone) for owned in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        for owned in leaving:
+        # Nobody else removes a partition that is leaving, and it stays gone: so both loops may go in turns.
+        async for owned in in_turns(leaving):
             self.scheduler.apply(owned, Lapsed())
         with contextlib.suppress(*OUTAGE, ClusterError):
             await self.committer.commit_moved()
-        for key in keys & self.scheduler.owned.keys():
+        async for key in in_turns(keys & self.scheduler.owned.keys()):
             self.scheduler.remove(key)
             if self.offset_map is not None:
                 self.offset_map.forget(key)
