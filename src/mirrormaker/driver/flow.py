@@ -131,7 +131,6 @@ class Flow:
             spawn=self._spawn,
             fail=self.fail,
         )
-        permissions = Permissions(source, target)
         self.topic_sync = TopicSync(
             source,
             target,
@@ -141,7 +140,7 @@ class Flow:
             scheduler,
             routing,
             topics,
-            permissions,
+            Permissions(source, target),
             self.renumbering,
             report,
             self.ready.is_set,
@@ -173,8 +172,7 @@ class Flow:
         await self._reach("source", self.source, self.settings)
         await self._reach("target", self.target, self.wiring.target)
         # How old records must be for the target to forget their producer.
-        key = "producer.id.expiration.ms"
-        self._expiration_ms = await broker_number(self.target, key, self._expiration_ms)
+        self._expiration_ms = await broker_number(self.target, "producer.id.expiration.ms", self._expiration_ms)
         try:
             self.is_exact = await self.target.knows(InitProducerIdRequest)
             if not await self.source.knows(JoinGroupRequest):
@@ -241,8 +239,7 @@ class Flow:
                 self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
-            longest_pause = self.settings.metadata_max_age_ms / 1000
-            self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
+            self._spawn(self.topic_sync.run(self.settings.metadata_max_age_ms / 1000, self.acquisition.retry_refused))
             self._spawn(self.committer.run())
             self._spawn(self._tick_every_second())
             self._spawn(self._source_ends.run())
@@ -349,12 +346,15 @@ class Flow:
             if generation is self.membership.generation and generation.to_release:
                 self.membership.rebalance()  # others can have the released partitions now
             self.acquisition.pending = set(self.membership.generation.assigned - owned.keys())
-            acquired = await self.acquisition.acquire()
+            acquired = 0
+            async for keys in self.acquisition.acquire():
+                await self._listener.assigned(keys)
+                self.scheduler.place()
+                acquired += len(keys)
             self.acquisition.pending = set()
-            await self._listener.assigned(acquired)
             # The first assignment is in the summary.
             if (leaving or acquired) and self.ready.is_set():
-                self._report(Rebalanced(len(acquired), len(leaving), len(owned)))
+                self._report(Rebalanced(acquired, len(leaving), len(owned)))
             self.scheduler.place()
             self.ready.set()
 
