@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from mirrormaker.driver.committer import Committer
@@ -78,24 +78,24 @@ class Acquisition:
         self._reported: dict[TopicPartition, str] = {}
         self._retry: asyncio.TimerHandle | None = None
 
-    async def note_first_start(self) -> None:
+    async def note_first_start(self, waiting: Collection[str] = ()) -> None:
         """Note the partitions that are there while the group has committed nothing: `auto.offset.reset` is for them.
 
         This comes before the process joins the group. Later the others of a first start may have committed already, and
-        a partition that they have not begun would look like one that is new.
+        a partition that they have not begun would look like one that is new. Topics in `waiting` are subscribed to soon.
         """
         parts = self._parts
         committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
         self.first_start = not (committed or failed)
         if self.first_start:
-            known = {name: parts.source.topics[name] for name in parts.membership.topics if name in parts.source.topics}
-            self._from_first_start = {(name, number) for name, topic in known.items() for number in topic.partitions}
+            names = parts.source.topics.keys() & {*parts.membership.topics, *waiting}
+            self._from_first_start = {(name, p) for name in names for p in parts.source.topics[name].partitions}
 
     async def acquire(self) -> AsyncIterator[set[TopicPartition]]:
         """Own the pending partitions; yield first those that go on, and then those whose new identities had to be committed."""
         parts = self._parts
         # A topic that is gone may come back as another one, which is new then.
-        self._from_first_start = {key for key in self._from_first_start if parts.routing.is_known(key[0])}
+        self._from_first_start = {key for key in self._from_first_start if key[0] in parts.source.topics}
         if not self.pending:
             return
         if any(not parts.routing.is_known(topic) for topic, _ in self.pending):

@@ -232,7 +232,7 @@ class Flow:
         self.was_started = True
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
-            await self._unless_ended(self.acquisition.note_first_start())
+            await self._unless_ended(self.acquisition.note_first_start(self.topic_sync.waiting))
             if self.offset_map is not None and self.is_exact:
                 await self._unless_ended(self.offset_map.open())
                 self._spawn(self.offset_map.run())

@@ -183,6 +183,22 @@ def test_a_topic_that_comes_after_the_first_start_begins_at_its_beginning() -> N
     asyncio.run(play())
 
 
+def test_a_topic_that_could_not_be_created_yet_at_the_first_start_begins_like_the_others() -> None:
+    async def play() -> None:
+        office = Office(**LATEST)
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        topic = office.target.topics.pop("b")
+        office.start()
+        office.ledger.topics = {"a"}
+        await office.acquisition.note_first_start({"b"})
+        await office.acquire(("a", 0))
+        office.target.topics["b"] = topic
+        await office.acquire(("a", 0), ("b", 0))
+        assert office.scheduler.owned["b", 0].position.offset == 20
+
+    asyncio.run(play())
+
+
 def test_a_topic_of_the_first_start_that_was_created_again_begins_at_its_beginning() -> None:
     """Brokers forget the committed offsets of topics that are deleted."""
 
