@@ -34,14 +34,14 @@ from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.transport.turns import give_way, in_turns
+from mirrormaker.wire.transport.turns import PARTITIONS_IN_ONE_TURN, give_way, in_turns
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 _COMMIT_ALL_EVERY = 3600.0  # seconds: brokers before 2.1 forget an offset a day after it was written
 # The size of one commit, and of an entry in it without and for each of its target partitions: a quarter of a broker's default
 # message.max.bytes, since the brokers of another cluster may be set to less.
 _COMMIT_BYTES, _ENTRY_BYTES, _CUT_BYTES = 256 << 10, 400, 40
-# Seconds that new identities wait for the offset map: everything else of the same assignment waits with them.
+# Seconds that 200 new identities wait for the offset map: everything else of the same assignment waits with them.
 _MAP_WITHIN = 2.0
 _MAP_PAUSE = 0.1  # seconds between two attempts
 _ZOOKEEPER_EVERY = 10.0  # seconds between two writes to ZooKeeper
@@ -170,15 +170,17 @@ class Committer:
     async def _begin_map(self, positions: Collection[Position]) -> None:
         """Store new identities in the offset map before their first record: so every identity of a mirror is known there.
 
-        If the map cannot be written within 2 s, they are stored before the next position of their partitions is committed.
+        If the map takes nothing for 2 s, they are stored before the next position of their partitions is committed.
         """
         if self._map is None:
             return
         await self._map.begin(positions)
+        keys = [position.key for position in positions]
         try:
-            async with asyncio.timeout(_MAP_WITHIN):
-                while not self._is_map_late and await self._map.write([position.key for position in positions]):
-                    await asyncio.sleep(_MAP_PAUSE)
+            for at in range(0, len(keys), PARTITIONS_IN_ONE_TURN):
+                async with asyncio.timeout(_MAP_WITHIN):
+                    while not self._is_map_late and await self._map.write(keys[at : at + PARTITIONS_IN_ONE_TURN]):
+                        await asyncio.sleep(_MAP_PAUSE)
         except TimeoutError:
             self._is_map_late = True
 

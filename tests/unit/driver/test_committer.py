@@ -253,6 +253,26 @@ def test_a_new_identity_does_not_wait_long_for_a_map_that_cannot_be_written(
     asyncio.run(asyncio.wait_for(commit(), 5))
 
 
+def test_many_new_identities_wait_for_a_map_that_takes_them_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrormaker.driver.committer._MAP_WITHIN", 0.5)
+    office = Office([])
+    offset_map: Any = ScriptedMap(office.membership)
+    membership: Any = office.membership
+    committer = Committer(membership, office.scheduler, 1.0, office.events.append, offset_map)
+    write, written = offset_map.write, set[TopicPartition]()
+
+    async def write_slowly(keys: Sequence[TopicPartition]) -> set[TopicPartition]:
+        await asyncio.sleep(0.001 * len(keys))
+        written.update(keys)
+        assert not office.membership.commits
+        return await write(keys)  # type: ignore[no-any-return]
+
+    offset_map.write = write_slowly
+    positions = [position("orders", number) for number in range(1000)]
+    asyncio.run(committer.commit_new(positions, office.membership.generation))
+    assert len(written) == 1000
+
+
 def test_a_process_that_stood_still_writes_no_blocks_of_partitions_that_others_may_have() -> None:
     office = Office([position("orders", 0)])
     offset_map: Any = ScriptedMap(office.membership)
