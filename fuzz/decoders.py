@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from mirrormaker.control.control_messages import (
 from mirrormaker.control.control_session import DriverHandshake, Session, StreamAttempt, StreamHandshake
 from mirrormaker.driver import group_protocol
 from mirrormaker.errors import CorruptBatch
+from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.wire.client.cluster_description import decode_description
@@ -313,10 +315,12 @@ def _order() -> Order:
 def _report() -> Report:
     rows = [
         PartitionReport(
-            _position(n).advanced(20, 1, [Cut(n, 7, 8)]), n, "flowing", "a note", 5, 500, 21, False, _COUNTERS
+            # The target topic's id is another one now, so the row has both ids.
+            replace(_position(n).advanced(20, 1, [Cut(n, 7, 8)]), target_topic_id="ef" * 16),
+            n, "flowing", "a note", 5, 500, 21, False, _COUNTERS, ((("", n), (NotedRun(0, 0, 5, 0),)),),
         )
         for n in range(5)
-    ]
+    ]  # fmt: skip
     outcomes: tuple[Outcome, ...] = (
         Released(),
         Stopped("why", True),

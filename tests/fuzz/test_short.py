@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fuzz.conversations import CONVERSATIONS
+from fuzz.decoders import _order, _report
 from fuzz.recording import ZNODE, load
 from fuzz.replay import talk
 from fuzz.runner import judge
@@ -39,6 +40,15 @@ def test_every_request_has_a_recorded_answer() -> None:
     assert ZNODE in recorded
     missing = [name for name, key in keys.items() if key not in recorded]
     assert not missing, "add them to a conversation (fuzz/conversations.py), then: python -m fuzz.recording"
+
+
+def test_the_report_that_is_damaged_has_runs_and_new_topic_ids() -> None:
+    """Otherwise their decoders would be reached by luck alone."""
+    taken = {take.tenancy: take.position for take in _order().take}
+    report = _report()
+    for row in [*report.partitions, *(ended.partition for ended in report.ended)]:
+        assert row.runs
+        assert row.position.target_topic_id != taken[row.tenancy].target_topic_id
 
 
 def test_a_limit_that_is_not_kept_is_found() -> None:

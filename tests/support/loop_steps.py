@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -41,3 +41,19 @@ def longest_step(work: Coroutine[Any, Any, Any]) -> int:
     with mock.patch.object(asyncio.events.Handle, "_run", counted):
         asyncio.run(work)
     return longest
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Run a function; return the calls that it makes."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from mirrormaker.driver.committer import Committer
@@ -42,7 +42,6 @@ from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 Entries = dict[TopicPartition, Entry]
 Refused = dict[TopicPartition, Exception]
-
 _RETRY_AFTER = 5.0  # seconds until partitions that could not be acquired are tried again
 
 
@@ -79,26 +78,26 @@ class Acquisition:
         self._reported: dict[TopicPartition, str] = {}
         self._retry: asyncio.TimerHandle | None = None
 
-    async def note_first_start(self) -> None:
+    async def note_first_start(self, waiting: Collection[str] = ()) -> None:
         """Note the partitions that are there while the group has committed nothing: `auto.offset.reset` is for them.
 
         This comes before the process joins the group. Later the others of a first start may have committed already, and
-        a partition that they have not begun would look like one that is new.
+        a partition that they have not begun would look like one that is new. Topics in `waiting` are subscribed to soon.
         """
         parts = self._parts
         committed, failed = await ask_until_answered(parts.membership.committed, parts.report)
         self.first_start = not (committed or failed)
         if self.first_start:
-            known = {name: parts.source.topics[name] for name in parts.membership.topics if name in parts.source.topics}
-            self._from_first_start = {(name, number) for name, topic in known.items() for number in topic.partitions}
+            names = parts.source.topics.keys() & {*parts.membership.topics, *waiting}
+            self._from_first_start = {(name, p) for name in names for p in parts.source.topics[name].partitions}
 
-    async def acquire(self) -> set[TopicPartition]:
-        """Find where each pending partition starts, commit what is new, and own it; return the partitions now owned."""
+    async def acquire(self) -> AsyncIterator[set[TopicPartition]]:
+        """Own the pending partitions; yield first those that go on, and then those whose new identities had to be committed."""
         parts = self._parts
         # A topic that is gone may come back as another one, which is new then.
-        self._from_first_start = {key for key in self._from_first_start if parts.routing.is_known(key[0])}
+        self._from_first_start = {key for key in self._from_first_start if key[0] in parts.source.topics}
         if not self.pending:
-            return set()
+            return
         if any(not parts.routing.is_known(topic) for topic, _ in self.pending):
             # The group's leader knows of more topics than we do.
             await ask_until_answered(self._sync_topics, parts.report)
@@ -109,8 +108,7 @@ class Acquisition:
         keys = {key for key in self.pending if parts.routing.is_known(key[0])} - refused.keys()
         await give_way()
         refused |= await self._without_leader(keys, entries)
-        continued: list[Position] = []
-        started: list[Position] = []
+        continued, started = list[Position](), list[Position]()
         # Only partitions of the first start begin where the settings say. One that is refused does not hold up the others.
         for first_start in (True, False):
             group = {key for key in keys - refused.keys() if (key in self._from_first_start) is first_start}
@@ -118,28 +116,31 @@ class Acquisition:
             refused |= starts.failed
             continued += await self._that_fit(starts.continued, refused)
             started += await self._that_fit(starts.started, refused)
-        started = await ask_until_answered(lambda: self._commit_new(started, refused), parts.report)
-        await self._note_overtaken(continued)
         if parts.offset_map is not None:
             await parts.offset_map.begin(continued)
-        for clean, positions in ((False, continued), (True, started)):
-            async for position in in_turns(positions):
-                # A rebalance between two turns may have given it to another process.
-                if position.key in self.pending:
-                    waiting = life.Life(life.Waiting(clean))
-                    parts.scheduler.add(OwnedPartition(position, waiting, committed=position))
-        acquired = self.pending & parts.scheduler.owned.keys()
+        yield await self._own(continued, clean=False)
+        await self._note_overtaken(continued)
+        started = await ask_until_answered(lambda: self._commit_new(started, refused), parts.report)
+        yield await self._own(started, clean=True)
         if parts.offset_map is not None:
-            parts.offset_map.forget(*(keys | refused.keys()) - acquired)  # others may store newer blocks of these
-        for key in acquired:
-            self._reported.pop(key, None)
+            # Others may store newer blocks of partitions that are not owned.
+            parts.offset_map.forget(*(keys | refused.keys()) - parts.scheduler.owned.keys())
+        self._set_aside({key: error for key, error in refused.items() if key in self.pending})
+
+    async def _own(self, positions: list[Position], *, clean: bool) -> set[TopicPartition]:
+        """Own partitions from now on, except those that a rebalance has given to others meanwhile; return them."""
+        acquired: set[TopicPartition] = set()
+        async for position in in_turns(positions):
+            if position.key in self.pending:
+                acquired.add(position.key)
+                self._reported.pop(position.key, None)
+                self._parts.scheduler.add(OwnedPartition(position, life.Life(life.Waiting(clean)), committed=position))
         self._from_first_start -= acquired
-        self._set_aside({key: error for key, error in refused.items() if key in self.pending}, acquired)
         return acquired
 
     # -- partitions that cannot start
 
-    def _set_aside(self, refused: Refused, acquired: set[TopicPartition]) -> None:
+    def _set_aside(self, refused: Refused) -> None:
         """Report partitions that cannot start, and try them again later; own those that need somebody's help as stopped."""
         parts = self._parts
         lasting = {key: error for key, error in refused.items() if not isinstance(error, OUTAGE)}
@@ -282,8 +283,7 @@ class Acquisition:
         with contextlib.suppress(*OUTAGE):
             starts = await list_offsets(self._parts.source, [position.key for position in positions], EARLIEST)
             for position in positions:
-                start = starts[position.key]
-                if isinstance(start, int) and start > position.offset:
+                if isinstance(start := starts[position.key], int) and start > position.offset:
                     self.overtaken.append(
                         f"{position.topic}-{position.partition} is committed up to offset {position.offset}, and the source"
                         f" begins at {start} by now"

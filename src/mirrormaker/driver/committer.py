@@ -2,8 +2,8 @@
 
 The order is fixed. A new producer identity is committed before its first record is sent (`commit_new`, `commit_renumbered`); a
 position is committed only after the target has acknowledged everything before it (`commit_moved`). Anything else that has to be
-durable before a position is written in `_write`, before it calls `membership.commit`: the offset map, which never ends before the
-ledger (`mapping/map_keeper`).
+durable before a position is written in these functions, before they call `_write`: the offset map, which never ends before the
+ledger while it can be written (`mapping/map_keeper`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mirrormaker.driver.membership import Membership
 from mirrormaker.driver.owned_partition import NO_IDENTITY, OwnedPartition
 from mirrormaker.driver.patience import OutageReport
 from mirrormaker.driver.scheduler import Scheduler
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, Unanswered, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, PartitionError, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import CommitRefused, ZooKeeperUnwritten
 from mirrormaker.kafka_errors import (
@@ -30,18 +30,20 @@ from mirrormaker.kafka_errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mirrormaker.mapping.map_keeper import MapKeeper
-from mirrormaker.mapping.map_topic import TOPIC
 from mirrormaker.model.ledger import pack
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.transport.turns import give_way, in_turns
+from mirrormaker.wire.transport.turns import PARTITIONS_IN_ONE_TURN, give_way, in_turns
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup
 
 _COMMIT_ALL_EVERY = 3600.0  # seconds: brokers before 2.1 forget an offset a day after it was written
 # The size of one commit, and of an entry in it without and for each of its target partitions: a quarter of a broker's default
 # message.max.bytes, since the brokers of another cluster may be set to less.
 _COMMIT_BYTES, _ENTRY_BYTES, _CUT_BYTES = 256 << 10, 400, 40
+# Seconds that 200 new identities wait for the offset map: everything else of the same assignment waits with them.
+_MAP_WITHIN = 2.0
+_MAP_PAUSE = 0.1  # seconds between two attempts
 _ZOOKEEPER_EVERY = 10.0  # seconds between two writes to ZooKeeper
 
 
@@ -60,6 +62,8 @@ class Committer:
         self._map = offset_map
         if offset_map is not None:
             offset_map.is_ours = self.may_write
+        # True if new identities have waited for the map in vain, until a commit finds that it can be written again.
+        self._is_map_late = False
         self._now = asyncio.Event()
         # A commit that was decided earlier must not land after a later one: it could bring an old identity back.
         self._lock = asyncio.Lock()
@@ -98,8 +102,12 @@ class Committer:
                 for owned in candidates
                 if not owned.is_renumbering and self.may_commit(owned)
             }
-            positions = [position for _, position, _ in moved.values()]
-            async for written, refused in self._write(positions, self._membership.generation):
+            generation = self._membership.generation
+            if self._map is not None:
+                not_yet = await self._map.write(list(moved))
+                self._is_map_late = bool(not_yet)
+                moved = {key: row for key, row in moved.items() if key not in not_yet}
+            async for written, refused in self._write([position for _, position, _ in moved.values()], generation):
                 for key in written:
                     owned, position, size = moved[key]
                     owned.committed, owned.committed_bytes, owned.commit_error = position, size, ""
@@ -160,11 +168,21 @@ class Committer:
             self._scheduler.moved.pop(position.key, None)
 
     async def _begin_map(self, positions: Collection[Position]) -> None:
-        """Store new identities in the offset map before their first record: so every identity of a mirror is known there."""
-        if self._map is not None:
-            await self._map.begin(positions)
-            if await self._map.write([position.key for position in positions]):
-                raise Unanswered(f"the offset map cannot be written yet ({TOPIC} on the target)")
+        """Store new identities in the offset map before their first record: so every identity of a mirror is known there.
+
+        If the map takes nothing for 2 s, they are stored before the next position of their partitions is committed.
+        """
+        if self._map is None:
+            return
+        await self._map.begin(positions)
+        keys = [position.key for position in positions]
+        try:
+            for at in range(0, len(keys), PARTITIONS_IN_ONE_TURN):
+                async with asyncio.timeout(_MAP_WITHIN):
+                    while not self._is_map_late and await self._map.write(keys[at : at + PARTITIONS_IN_ONE_TURN]):
+                        await asyncio.sleep(_MAP_PAUSE)
+        except TimeoutError:
+            self._is_map_late = True
 
     def owns(self, owned: OwnedPartition) -> bool:
         """Return True if the present generation assigns the partition to this process."""
@@ -196,9 +214,6 @@ class Committer:
         A coordinator appends a whole commit as one batch, which must not be larger than its `message.max.bytes`. It
         refuses a commit of a generation that has passed: the partitions may belong to another process by then.
         """
-        if self._map is not None:
-            not_yet = await self._map.write([position.key for position in positions])
-            positions = [position for position in positions if position.key not in not_yet]
         waiting = list(_chunks(positions))
         while waiting:
             chunk = waiting.pop(0)

@@ -49,6 +49,7 @@ from mirrormaker.wire.client.configs import broker_number
 from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
+from mirrormaker.wire.transport.turns import in_turns
 from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
@@ -130,7 +131,6 @@ class Flow:
             spawn=self._spawn,
             fail=self.fail,
         )
-        permissions = Permissions(source, target)
         self.topic_sync = TopicSync(
             source,
             target,
@@ -140,7 +140,7 @@ class Flow:
             scheduler,
             routing,
             topics,
-            permissions,
+            Permissions(source, target),
             self.renumbering,
             report,
             self.ready.is_set,
@@ -172,8 +172,7 @@ class Flow:
         await self._reach("source", self.source, self.settings)
         await self._reach("target", self.target, self.wiring.target)
         # How old records must be for the target to forget their producer.
-        key = "producer.id.expiration.ms"
-        self._expiration_ms = await broker_number(self.target, key, self._expiration_ms)
+        self._expiration_ms = await broker_number(self.target, "producer.id.expiration.ms", self._expiration_ms)
         try:
             self.is_exact = await self.target.knows(InitProducerIdRequest)
             if not await self.source.knows(JoinGroupRequest):
@@ -233,15 +232,14 @@ class Flow:
         self.was_started = True
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
-            await self._unless_ended(self.acquisition.note_first_start())
+            await self._unless_ended(self.acquisition.note_first_start(self.topic_sync.waiting))
             if self.offset_map is not None and self.is_exact:
                 await self._unless_ended(self.offset_map.open())
                 self._spawn(self.offset_map.run())
                 self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
-            longest_pause = self.settings.metadata_max_age_ms / 1000
-            self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
+            self._spawn(self.topic_sync.run(self.settings.metadata_max_age_ms / 1000, self.acquisition.retry_refused))
             self._spawn(self.committer.run())
             self._spawn(self._tick_every_second())
             self._spawn(self._source_ends.run())
@@ -323,6 +321,7 @@ class Flow:
     def _after_join(self, was_member_all_the_time: bool) -> None:
         """Let go of partitions that went to others; only the ledger knows those that others may have had meanwhile."""
         generation = self.membership.generation
+        # In one step: between two, a position could be committed that another process has left behind.
         for owned in self.scheduler:
             is_assigned = owned.position.key in generation.assigned
             is_outdated = not was_member_all_the_time or not (generation.two_rounds or is_assigned)
@@ -347,12 +346,15 @@ class Flow:
             if generation is self.membership.generation and generation.to_release:
                 self.membership.rebalance()  # others can have the released partitions now
             self.acquisition.pending = set(self.membership.generation.assigned - owned.keys())
-            acquired = await self.acquisition.acquire()
+            acquired = 0
+            async for keys in self.acquisition.acquire():
+                await self._listener.assigned(keys)
+                self.scheduler.place()
+                acquired += len(keys)
             self.acquisition.pending = set()
-            await self._listener.assigned(acquired)
             # The first assignment is in the summary.
             if (leaving or acquired) and self.ready.is_set():
-                self._report(Rebalanced(len(acquired), len(leaving), len(owned)))
+                self._report(Rebalanced(acquired, len(leaving), len(owned)))
             self.scheduler.place()
             self.ready.set()
 
@@ -362,11 +364,12 @@ class Flow:
         deadline = time.monotonic() + _STOP_WITHIN
         while not all(isinstance(owned.life.state, Gone) for owned in leaving) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        for owned in leaving:
+        # Nobody else removes a partition that is leaving, and it stays gone: so both loops may go in turns.
+        async for owned in in_turns(leaving):
             self.scheduler.apply(owned, Lapsed())
         with contextlib.suppress(*OUTAGE, ClusterError):
             await self.committer.commit_moved()
-        for key in keys & self.scheduler.owned.keys():
+        async for key in in_turns(keys & self.scheduler.owned.keys()):
             self.scheduler.remove(key)
             if self.offset_map is not None:
                 self.offset_map.forget(key)

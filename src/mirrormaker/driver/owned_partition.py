@@ -63,7 +63,7 @@ class OwnedPartition:
     @property
     def is_flowing(self) -> bool:
         """True if a stream mirrors the partition without trouble: its reports say where the source's log ends."""
-        return self.is_running and self.state == "flowing" and not (self.note or self.stop_reason)
+        return self.state == "flowing" and self.is_running and not (self.note or self.stop_reason)
 
     @property
     def is_renumbering(self) -> bool:

@@ -192,8 +192,9 @@ class Scheduler:
         if self._is_stopping or not self.may_answer:
             return
         now = time.monotonic()
-        connected, idle = self._connected_streams(), [self.owned[key] for key in self._idle]
-        ready = [owned for owned in idle if owned.stream in connected and owned.life.may_be_given(now)]
+        connected, idle = self._connected_streams(), (self.owned[key] for key in self._idle)
+        can_be_given = (owned for owned in idle if owned.stream in connected and owned.life.may_be_given(now))
+        ready = list(itertools.islice(can_be_given, PARTITIONS_IN_ONE_TURN + 1))
         for owned in ready[:PARTITIONS_IN_ONE_TURN]:
             assert owned.stream is not None
             self.apply(owned, life.Given(owned.stream, next(_TENANCIES)))
@@ -284,9 +285,11 @@ class Scheduler:
         self.counts.streams[stream].left()
         self._takes.pop(stream, None)
         self._releases.pop(stream, None)
-        lost = [owned for owned in self if owned.stream == stream and owned.is_running]
+        # All of them at once: a stream that is back between two steps would get some while others still counted as its own.
+        lost = [owned for owned in self.owned.values() if owned.stream == stream and owned.is_running]
+        gone = life.StreamGone(stream)
         for owned in lost:
-            self.apply(owned, life.StreamGone(stream))
+            self.apply(owned, gone)
         if not self._is_stopping:
             self._report(StreamGone(stream, len(lost)))
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from mirrormaker.driver.membership import Membership
+from mirrormaker.driver.patience import OutageReport
 from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
@@ -86,6 +87,11 @@ class TopicSync:
             self._report(TopicGone(topic, str(self._source.endpoint)))
         self._counts = counts
 
+    @property
+    def waiting(self) -> set[str]:
+        """The chosen topics that are taken up as soon as a cluster answers."""
+        return {name for name, trouble in self.troubles.items() if trouble.is_passing}
+
     def _find_not_described(self, matcher: Matcher) -> Troubles:
         """Return new topics that the source names, but has not described twice: one that is just created may take a moment."""
         source = self._source
@@ -113,15 +119,19 @@ class TopicSync:
 
     async def run(self, longest_pause: float, after_sync: Callable[[], None]) -> None:
         """Sync for as long as this runs, at least every `longest_pause` seconds."""
-        reported = ""
+        reported, is_answered = "", True
         while True:
             await asyncio.sleep(min(_SYNC_EVERY, longest_pause))
+            if is_answered:
+                # An outage begins with the attempt that fails, not with its end: silence takes 30 s.
+                outage = OutageReport(self._report, "new topics cannot be looked for now: ")
+            is_answered = False
             try:
                 await self.sync()
                 after_sync()
-                reported = ""
-            except OUTAGE:
-                continue  # the next round tells
+                reported, is_answered = "", True
+            except OUTAGE as error:
+                outage.failed(error)
             except ClusterError as error:
                 if str(error) != reported:
                     reported = str(error)

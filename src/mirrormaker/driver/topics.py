@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mirrormaker.errors import BrokerError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, describe
 from mirrormaker.events import event
 from mirrormaker.events.topic_events import (
     SettingsDropped,
@@ -43,6 +44,7 @@ _TIMEOUT_MS = 30_000
 _CREATED_AT_ONCE = 1000  # partitions in one request
 _CONTROLLER_ATTEMPTS = 25  # times 0.2 s: a controller moves in less
 _LEADERS_WITHIN = 5.0  # seconds
+_OUTAGE_WITHIN = 5.0  # seconds for which all topics wait for an answer about missing ones
 
 TopicSettings = dict[str, dict[str, str]]
 DescribeElsewhere = Callable[[list[str]], Awaitable[TopicSettings]]
@@ -69,18 +71,30 @@ class TargetTopics:
         self._source, self._target, self._describe = source, target, describe
         self._report = report
         self._reported: set[event.Event] = set()
+        self._failing_since = math.inf  # when the first attempt began that came to nothing
 
     async def ensure(self, topics: list[Topic], grow: set[str]) -> Troubles:
         """Create topics that are missing on the target, and add partitions to those of `grow` that have too few.
 
-        Return the topics that are not there, or not ready, and why.
+        Return the topics that are not there, or not ready, and why. If brokers do not answer about some, the others go on.
         """
         troubles: Troubles = {}
         missing = [topic for topic in topics if topic.name not in self._target.topics]
+        failing_since = math.inf
         for chunk in _chunks(missing):
-            settings = await self._settings_of([topic.name for topic in chunk], troubles)
-            wanted = [topic for topic in chunk if topic.name not in troubles]
-            troubles |= await self._create(wanted, settings) if wanted else {}
+            began = time.monotonic()
+            try:
+                settings = await self._settings_of([topic.name for topic in chunk], troubles)
+                wanted = [topic for topic in chunk if topic.name not in troubles]
+                troubles |= await self._create(wanted, settings) if wanted else {}
+            except OUTAGE as error:
+                self._failing_since = failing_since = min(began, self._failing_since)
+                if time.monotonic() - failing_since < _OUTAGE_WITHIN:
+                    raise
+                for name in {topic.name for topic in chunk} - troubles.keys():
+                    reason = f"topic {name} cannot be created on {self._target.endpoint} now: {describe(error)}"
+                    troubles[name] = TopicTrouble(reason, is_passing=True)
+        self._failing_since = failing_since
         created = [topic for topic in missing if topic.name not in troubles]
         grown = [topic for topic in topics if topic.name in grow and await self._grow_if_smaller(topic)]
         if created or grown:

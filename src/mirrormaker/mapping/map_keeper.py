@@ -236,13 +236,14 @@ class MapKeeper:
             if error is not None:
                 return self._failed(error, [key for key in due if key in self._maps and self._maps[key].is_due])
             self._is_written()
+        if moved:
+            self._refreshed_at = time.monotonic()
         return set()
 
     def _longest_waiting(self, due: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return partitions whose stored blocks end before their positions, besides those that are due; none too often."""
         if time.monotonic() - self._refreshed_at < _REFRESH_EVERY:
             return []
-        self._refreshed_at = time.monotonic()
         return [key for key in islice(filter(self.is_ours, self._stale), _REFRESHED) if key not in due]
 
     async def _write_chunk(self, topic: MapTopic, waiting: deque[TopicPartition]) -> Exception | None:

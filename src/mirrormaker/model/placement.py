@@ -26,10 +26,11 @@ def place(
             totals[stream][1] += 1
     heap = [(load, count, stream) for stream, (load, count) in totals.items()]
     heapq.heapify(heap)
-    for key in sorted((key for key in partitions if key not in plan), key=lambda key: (-loads.get(key, 0.0), key)):
+    # The heaviest ones first.
+    for negative_load, key in sorted([(-loads.get(key, 0.0), key) for key in partitions if key not in plan]):
         load, count, stream = heap[0]
         plan[key] = stream
-        heapq.heapreplace(heap, (load + loads.get(key, 0.0), count + 1, stream))
+        heapq.heapreplace(heap, (load - negative_load, count + 1, stream))
     return plan
 
 

@@ -63,6 +63,8 @@ class Office:
         self.source = ScriptedLogs({REFUSED: log_of(EQUAL), NEW: log_of(EQUAL[:20])}, "source")
         self.target = ScriptedLogs({REFUSED: log_of(EQUAL[:200]), NEW: []}, "target")
         self.ledger, self.events = Ledger(), list[Event]()
+        # The partitions that were taken up, in the order in which streams could have them.
+        self.acquired: list[set[TopicPartition]] = []
         self.start()
 
     def start(self) -> None:
@@ -87,7 +89,8 @@ class Office:
         """Take up these partitions, as the driver does each time that something has changed."""
         self.acquisition.retry_refused()
         self.acquisition.pending = set(keys) - self.scheduler.owned.keys()
-        await self.acquisition.acquire()
+        async for acquired in self.acquisition.acquire():
+            self.acquired += [acquired] if acquired else []
 
     @property
     def flowing(self) -> set[TopicPartition]:
@@ -180,6 +183,22 @@ def test_a_topic_that_comes_after_the_first_start_begins_at_its_beginning() -> N
     asyncio.run(play())
 
 
+def test_a_topic_that_could_not_be_created_yet_at_the_first_start_begins_like_the_others() -> None:
+    async def play() -> None:
+        office = Office(**LATEST)
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        topic = office.target.topics.pop("b")
+        office.start()
+        office.ledger.topics = {"a"}
+        await office.acquisition.note_first_start({"b"})
+        await office.acquire(("a", 0))
+        office.target.topics["b"] = topic
+        await office.acquire(("a", 0), ("b", 0))
+        assert office.scheduler.owned["b", 0].position.offset == 20
+
+    asyncio.run(play())
+
+
 def test_a_topic_of_the_first_start_that_was_created_again_begins_at_its_beginning() -> None:
     """Brokers forget the committed offsets of topics that are deleted."""
 
@@ -217,6 +236,35 @@ def test_committed_offsets_that_cannot_be_read_concern_new_partitions_only() -> 
     asyncio.run(play())
 
 
+def test_partitions_that_go_on_do_not_wait_for_new_identities() -> None:
+    """A new identity waits for the offset map, whose topic may be without a leader."""
+
+    async def play() -> None:
+        office = Office()
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        office.start()
+        await office.acquire(("a", 0))
+        office.start()
+        office.acquired.clear()
+        may_commit, commit = asyncio.Event(), office.ledger.commit_new
+
+        async def commit_late(positions: Collection[Position], generation: Generation) -> dict[TopicPartition, str]:
+            await may_commit.wait()
+            return await commit(positions, generation)
+
+        office.ledger.commit_new = commit_late  # type: ignore[method-assign, assignment]
+        taking_up = asyncio.ensure_future(office.acquire(("a", 0), ("b", 0)))
+        async with asyncio.timeout(5):
+            while not office.acquired:
+                await asyncio.sleep(0.01)
+        assert office.flowing == {("a", 0)}
+        may_commit.set()
+        await taking_up
+        assert office.acquired == [{("a", 0)}, {("b", 0)}]
+
+    asyncio.run(play())
+
+
 class MapOfBlocks:
     """Notes which partitions have a map in this process."""
 
@@ -250,5 +298,30 @@ def test_a_partition_that_goes_elsewhere_while_it_is_taken_up_leaves_no_map() ->
         office.ledger.commit_new = commit  # type: ignore[method-assign]
         await office.acquire(NEW)
         assert office.flowing == kept.kept == {NEW}
+
+    asyncio.run(play())
+
+
+def test_a_partition_that_leaves_while_others_wait_for_their_identities_keeps_its_map() -> None:
+    """Its stream has not let go of it yet, and its last position may be committed only together with its map."""
+
+    async def play() -> None:
+        office, kept = Office(), MapOfBlocks()
+        office.source, office.target = new_topics(a=FULL, b=FULL)
+        office.start()
+        await office.acquire(("a", 0))
+        office.start()
+        offset_map: Any = kept
+        office.acquisition._parts = replace(office.acquisition._parts, offset_map=offset_map)
+        commit = office.ledger.commit_new
+
+        async def commit_late(positions: Collection[Position], generation: Generation) -> dict[TopicPartition, str]:
+            await kept.begin(positions)
+            office.acquisition.pending.clear()
+            return await commit(positions, generation)
+
+        office.ledger.commit_new = commit_late  # type: ignore[method-assign, assignment]
+        await office.acquire(("a", 0), ("b", 0))
+        assert office.flowing == kept.kept == {("a", 0)}
 
     asyncio.run(play())

@@ -14,7 +14,7 @@ from mirrormaker.driver.committer import Committer
 from mirrormaker.driver.group_protocol import Generation, Row
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Reactions, Scheduler
-from mirrormaker.errors import BrokerError, ClusterError, Unanswered
+from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.events.event import Event
 from mirrormaker.events.partition_events import CommitRefused
 from mirrormaker.kafka_errors import INVALID_COMMIT_OFFSET_SIZE, TOPIC_AUTHORIZATION_FAILED
@@ -214,14 +214,63 @@ def test_a_new_identity_is_in_the_map_before_it_is_in_the_ledger(is_new: bool) -
         else:
             await committer.commit_renumbered(owned, renumbered)
 
-    offset_map.is_stuck = True
-    with pytest.raises(Unanswered):
-        asyncio.run(commit())
-    assert not office.membership.commits and owned.position.identity == Identity(1, 0)
-    offset_map.is_stuck, offset_map.begun = False, []
     asyncio.run(commit())
     assert offset_map.stored[0] == (Identity(2, MARKED_EPOCH), 0)
     assert len(office.membership.commits) == 1
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_new_identity_does_not_wait_long_for_a_map_that_cannot_be_written(
+    is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partitions of the same assignment would wait too."""
+    monkeypatch.setattr("mirrormaker.driver.committer._MAP_WITHIN", 0.15)
+    office = Office([position("orders", 0)])
+    offset_map: Any = ScriptedMap(office.membership)
+    membership: Any = office.membership
+    committer = Committer(membership, office.scheduler, 1.0, office.events.append, offset_map)
+    owned = office.scheduler.owned["orders", 0]
+    renumbered = replace(owned.position, identity=Identity(2, MARKED_EPOCH))
+    offset_map.is_stuck = True
+
+    async def commit() -> None:
+        if is_new:
+            await committer.commit_new([renumbered], office.membership.generation)
+        else:
+            await committer.commit_renumbered(owned, renumbered)
+        (rows,) = office.membership.commits
+        assert rows["orders"][0][3] == pack(renumbered), "without its entry the identity would be forgotten"
+        # A position is committed only once the map has what comes before it.
+        owned.position = renumbered.advanced(20, -1, [])
+        office.scheduler.moved["orders", 0] = None
+        await committer.commit_moved()
+        assert len(office.membership.commits) == 1
+        offset_map.is_stuck = False
+        await committer.commit_moved()
+        assert offset_map.stored == [(Identity(2, MARKED_EPOCH), 1)]
+        assert len(office.membership.commits) == 2
+
+    asyncio.run(asyncio.wait_for(commit(), 5))
+
+
+def test_many_new_identities_wait_for_a_map_that_takes_them_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrormaker.driver.committer._MAP_WITHIN", 0.5)
+    office = Office([])
+    offset_map: Any = ScriptedMap(office.membership)
+    membership: Any = office.membership
+    committer = Committer(membership, office.scheduler, 1.0, office.events.append, offset_map)
+    write, written = offset_map.write, set[TopicPartition]()
+
+    async def write_slowly(keys: Sequence[TopicPartition]) -> set[TopicPartition]:
+        await asyncio.sleep(0.001 * len(keys))
+        written.update(keys)
+        assert not office.membership.commits
+        return await write(keys)  # type: ignore[no-any-return]
+
+    offset_map.write = write_slowly
+    positions = [position("orders", number) for number in range(1000)]
+    asyncio.run(committer.commit_new(positions, office.membership.generation))
+    assert len(written) == 1000
 
 
 def test_a_process_that_stood_still_writes_no_blocks_of_partitions_that_others_may_have() -> None:

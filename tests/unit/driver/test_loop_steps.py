@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
 from mirrormaker.control.control_client import ControlClient
-from mirrormaker.control.control_messages import PartitionReport, Report, Take
+from mirrormaker.control.control_encoding import DriverEnd
+from mirrormaker.control.control_messages import Ended, Order, PartitionReport, Released, Report, Take
 from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver import scheduler as scheduler_module
 from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer
-from mirrormaker.driver.group_protocol import Generation, Row
+from mirrormaker.driver.flow import Flow
+from mirrormaker.driver.group_protocol import Generation, Row, decode_assignment, encode_subscription
+from mirrormaker.driver.membership import Membership
+from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.rebalance_listener import RebalanceListener
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
@@ -22,10 +29,12 @@ from mirrormaker.errors import BrokerError, DriverGone
 from mirrormaker.mapping.fence_watch import FenceWatch
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
+from mirrormaker.model.partition_life import Life, Running, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.turns import give_way, in_turns
 from tests.support.keyed_log import KeyedLog
 from tests.support.loop_steps import longest_step
 from tests.support.scripted_logs import ScriptedLogs
@@ -33,6 +42,7 @@ from tests.support.scripted_logs import ScriptedLogs
 PARTITIONS = [(f"wide-{number}", partition) for number in range(50) for partition in range(100)]
 # Function calls in one step: they take about 10 ms.
 MOST = 100_000
+nothing: Any = lambda *_: None  # noqa: E731
 
 
 class Group:
@@ -57,7 +67,6 @@ class Process:
     """The driver's parts that work on partitions, between two empty clusters."""
 
     def __init__(self, group: Group) -> None:
-        nothing: Any = lambda *_: None  # noqa: E731
         self.group, self.control = group, ControlServer()
         source, target = (ScriptedLogs(dict.fromkeys(PARTITIONS, ()), name) for name in ("source", "target"))
         settings = source_settings(load({"bootstrap.servers": "source:9092", "group.id": "mirror"}, "source"))
@@ -77,7 +86,7 @@ class Process:
         """Take up all partitions."""
         await self.acquisition.note_first_start()
         self.acquisition.pending = set(PARTITIONS)
-        assert await self.acquisition.acquire() == set(PARTITIONS)
+        assert set().union(*[found async for found in self.acquisition.acquire()]) == set(PARTITIONS)
 
 
 def test_five_thousand_partitions_are_taken_up_in_short_steps() -> None:
@@ -148,3 +157,141 @@ def test_the_offset_map_of_five_thousand_partitions_is_stored_and_read_in_short_
             assert await fences.look() is None
 
     assert longest_step(store()) < MOST // 2
+
+
+def test_the_partitions_of_three_processes_are_assigned_in_short_steps() -> None:
+    topics = {topic for topic, _ in PARTITIONS}
+    claims = {name: PARTITIONS[number::2] for number, name in enumerate(("us", "other"))} | {"new": []}
+    members = [
+        SimpleNamespace(member_id=name, metadata=encode_subscription(topics, claimed, 4, 1))
+        for name, claimed in claims.items()
+    ]
+    settings: Any = SimpleNamespace(group_id="mirror", session_timeout_ms=10_000, heartbeat_interval_ms=1000)
+    source = ScriptedLogs(dict.fromkeys(PARTITIONS, ()), "source")
+    assigned: dict[str, int] = {}
+
+    class Leader(Membership):
+        """A member that the coordinator takes for the leader of the group."""
+
+        async def _ask(self, request: Any, **_: Any) -> Any:
+            if hasattr(request, "protocols"):
+                return SimpleNamespace(
+                    error_code=0, member_id="us", generation_id=2, leader="us", skip_assignment=False, members=members
+                )
+            found = {row.member_id: bytes(row.assignment) for row in request.assignments}
+            assigned.update({name: len(decode_assignment(data)[0]) for name, data in found.items()})
+            return SimpleNamespace(error_code=0, assignment=found["us"])
+
+    async def join() -> None:
+        leader = Leader(source, settings, None, 4, lambda: PARTITIONS)
+        leader.subscribe(topics)
+        await leader._join()
+        assert len(leader.generation.assigned) == assigned["us"]
+
+    assert longest_step(join()) < MOST // 2
+    # The third process gets its share in the next round, once the others have let go of it.
+    assert sorted(assigned) == ["new", "other", "us"] and assigned["us"] + assigned["other"] == 3334
+
+
+class Streams(ControlServer):
+    """Streams that are connected. Their orders are encoded, and wait here until a test takes them."""
+
+    def __init__(self, *connected: int) -> None:
+        super().__init__()
+        self.connected, self.orders = set(connected), dict[int, list[Order]]()
+        self._end = DriverEnd()
+
+    def is_connected(self, flow: int, stream: int) -> bool:
+        return stream in self.connected
+
+    def order(self, flow: int, stream: int, order: Order) -> None:
+        self._end.orders(order)
+        self.orders.setdefault(stream, []).append(order)
+
+
+async def mirrored_by(*streams: int) -> Scheduler:
+    """Return a scheduler whose streams mirror all partitions."""
+    control = Streams(*streams)
+    scheduler = Scheduler(0, len(streams), control, nothing, Reactions(lambda: True, nothing, nothing, nothing), "log")
+    for stream in streams:
+        scheduler.stream_arrived(stream)
+    async for topic, partition in in_turns(PARTITIONS):
+        position = Position(topic, partition, 0, 0, "", Identity(partition, 0), "", "", 1, (Cut(partition, 0, 0),))
+        scheduler.add(OwnedPartition(position, Life(Waiting(True)), committed=position))
+    await give_way()
+    scheduler.place()
+    await until_handed_out(scheduler)
+    return scheduler
+
+
+async def until_handed_out(scheduler: Scheduler) -> None:
+    async with asyncio.timeout(60):
+        while not all(isinstance(owned.life.state, Running) for owned in scheduler.owned.values()):
+            await asyncio.sleep(0.01)
+    await give_way()
+
+
+def test_partitions_are_handed_out_to_eight_streams_in_short_steps() -> None:
+    async def hand_out() -> None:
+        scheduler = await mirrored_by(*range(8))
+        shares = [len([o for o in scheduler if o.stream == stream]) for stream in range(8)]
+        assert shares == [len(PARTITIONS) // 8] * 8
+
+    assert longest_step(hand_out()) < MOST // 2
+
+
+def test_half_of_five_thousand_partitions_leave_in_short_steps() -> None:
+    staying = frozenset(PARTITIONS[: len(PARTITIONS) // 2])
+    flow: Any = Flow.__new__(Flow)
+
+    async def rebalance() -> None:
+        flow.scheduler = scheduler = await mirrored_by(0, 1)
+        generation = Generation("us", 2, staying, frozenset(PARTITIONS), two_rounds=True)
+        flow.membership = SimpleNamespace(generation=generation, rebalance=nothing)
+        flow.committer = Committer(flow.membership, scheduler, 1.0, nothing)
+        flow.acquisition = SimpleNamespace(pending=set(), assigned=asyncio.Event(), acquire=acquire_nothing)
+        flow.goals, flow.offset_map, flow._listener = SimpleNamespace(), None, RebalanceListener(None, nothing)
+        flow.ready, flow._report = asyncio.Event(), nothing
+        flow._after_join(True)
+        following = asyncio.ensure_future(flow._follow_assignments())
+        await asyncio.sleep(0.05)
+        for stream in (0, 1):
+            let_go(scheduler, stream)
+        async with asyncio.timeout(60):
+            await flow.ready.wait()
+        following.cancel()
+
+    async def acquire_nothing() -> AsyncIterator[set[TopicPartition]]:
+        yield set()
+
+    assert longest_step(rebalance()) < MOST
+    assert flow.scheduler.owned.keys() == staying
+
+
+def let_go(scheduler: Scheduler, stream: int) -> None:
+    """Report in pieces, as a stream does, that it has let go of the partitions that it was asked for."""
+    control: Any = scheduler._control
+    keys = [key for order in control.orders[stream] for key in order.release]
+    assert keys
+    for at in range(0, len(keys), 50):
+        ended = []
+        for key in keys[at : at + 50]:
+            state: Any = scheduler.owned[key].life.state
+            row = PartitionReport(scheduler.owned[key].position, state.tenancy, "stopped", clean=True)
+            ended.append(Ended(row, Released()))
+        asyncio.get_running_loop().call_soon(scheduler.stream_reported, stream, Report(1, ended=tuple(ended)))
+
+
+def test_the_partitions_of_a_stream_that_dies_go_to_the_others_in_short_steps(monkeypatch: Any) -> None:
+    async def cover() -> None:
+        scheduler = await mirrored_by(0, 1)
+        monkeypatch.setattr(scheduler_module, "_COVER_AFTER", -1.0)
+        control: Any = scheduler._control
+        control.connected.discard(1)
+        scheduler.stream_left(1)
+        await give_way()
+        scheduler.tick()
+        await until_handed_out(scheduler)
+        assert {owned.stream for owned in scheduler} == {0}
+
+    assert longest_step(cover()) < MOST * 3 // 5

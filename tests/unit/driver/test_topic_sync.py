@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from mirrormaker.driver import patience
+from mirrormaker.driver import topic_sync as topic_sync_module
+from mirrormaker.driver import topics as topics_module
 from mirrormaker.driver.topic_sync import TopicSync
-from mirrormaker.driver.topics import TopicTrouble, Troubles
-from mirrormaker.errors import ClusterError
+from mirrormaker.driver.topics import TargetTopics, TopicTrouble, Troubles
+from mirrormaker.errors import ClusterError, ConnectionLost
 from mirrormaker.events.event import Event
 from mirrormaker.events.topic_events import TopicGone, TopicLeftOut, TopicTakenUp
 from mirrormaker.kafka_errors import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR
 from mirrormaker.model.topic_filter import Filter, Matcher, python_matcher
 from mirrormaker.wire.client.cluster_description import Partition, Topic
+from tests.support.scripted_logs import ScriptedLogs
 
 
 @dataclass
@@ -119,3 +123,59 @@ def test_a_topic_in_trouble_that_the_source_does_not_show_does_not_end_the_start
     clusters.have("orders")
     asyncio.run(sync.sync())
     assert clusters.subscribed == ["orders"]
+
+
+def test_an_existing_topic_is_subscribed_although_another_one_cannot_be_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics_module, "_OUTAGE_WITHIN", 0.0)
+    clusters = Clusters()
+    clusters.have("orders", "orders-2")
+    target = ScriptedLogs({("orders", 0): []}, "target")
+
+    async def unanswered(request: Any, *_: Any) -> Any:
+        raise ConnectionLost("target:9092 did not answer CreateTopics")
+
+    async def settings_of(names: list[str], troubles: Troubles) -> dict[str, Any]:
+        return {}
+
+    target.ask = unanswered  # type: ignore[method-assign, assignment]
+    source: Any = clusters
+    topics = TargetTopics(source, target, clusters.reported.append)
+    monkeypatch.setattr(topics, "_settings_of", settings_of)
+    monkeypatch.setattr(clusters, "ensure", topics.ensure, raising=False)
+    sync = sync_of(clusters)
+    for _ in range(2):
+        asyncio.run(sync.sync())
+        assert clusters.subscribed == ["orders"]
+    assert sync.waiting == {"orders-2"}
+    (event,) = clusters.reported
+    assert isinstance(event, TopicLeftOut) and "did not answer CreateTopics" in event.reason
+
+
+def test_an_outage_that_keeps_new_topics_away_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_sync_module, "_SYNC_EVERY", 0.001)
+    monkeypatch.setattr(patience, "_REPORT_AFTER", 0.05)
+    clusters = Clusters()
+    is_answered = asyncio.Event()
+
+    async def refresh() -> None:
+        await asyncio.sleep(0.01)
+        if not is_answered.is_set():
+            raise ConnectionLost("target:9092 hung up")
+
+    async def play() -> None:
+        sync = asyncio.ensure_future(sync_of(clusters).run(60, lambda: None))
+        await asyncio.sleep(0.3)
+        assert [event.text for event in clusters.reported] == [
+            "waiting: new topics cannot be looked for now: target:9092 hung up"
+        ]
+        is_answered.set()
+        await asyncio.sleep(0.05)
+        is_answered.clear()
+        await asyncio.sleep(0.3)
+        assert len(clusters.reported) == 2, "another outage"
+        sync.cancel()
+
+    monkeypatch.setattr(clusters, "refresh", refresh, raising=False)
+    asyncio.run(play())

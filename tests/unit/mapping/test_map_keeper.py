@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mirrormaker.control.control_messages import PartitionReport
+from mirrormaker.control.control_server import ControlServer
+from mirrormaker.driver import committer as committer_module
+from mirrormaker.driver.committer import Committer
+from mirrormaker.driver.group_protocol import Generation
+from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.events.event import Event
 from mirrormaker.events.process_events import OffsetMapMissing, OffsetMapUnwritten
+from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER
 from mirrormaker.mapping import map_keeper, map_topic
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model import offset_map
+from mirrormaker.model.ledger import pack
 from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.keyed_log import LIST_OFFSETS, KeyedLog
@@ -348,5 +358,39 @@ def test_a_map_that_is_missing_is_not_used_until_its_rebuild_was_tried() -> None
             assert keeper.partition(START.key) is None, "groups would go back to the beginning of the target's log"
             keeper.missing.clear()
             assert keeper.partition(START.key) is not None
+
+    asyncio.run(play())
+
+
+def test_an_identity_that_came_while_the_map_had_no_leader_is_stored_with_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its partition is mirrored meanwhile, and so is everything that was assigned along with it."""
+    monkeypatch.setattr(committer_module, "_MAP_WITHIN", 0.2)
+
+    async def play() -> None:
+        log, rows = KeyedLog(TOPIC), list[str]()
+        async with log.running() as target:
+            await target.refresh()
+            keeper = MapKeeper(target, target, "mirror", lambda _: None)
+            await keeper.open()
+
+            async def commit(found: Any, _: Generation) -> dict[Any, Any]:
+                rows.extend(row[3] for of in found.values() for row in of)
+                return {}
+
+            membership: Any = SimpleNamespace(
+                commit=commit, is_certain=True, generation=Generation(assigned=frozenset({START.key}))
+            )
+            reactions: Any = None
+            scheduler = Scheduler(0, 1, ControlServer(), lambda _: None, reactions, "the log")
+            committer = Committer(membership, scheduler, 1.0, lambda _: None, keeper)
+            log.errors = [NOT_LEADER_OR_FOLLOWER] * 1000
+            assert not await asyncio.wait_for(committer.commit_new([START], membership.generation), 2)
+            assert rows == [pack(START)] and not log.batches
+            scheduler.add(OwnedPartition(START, committed=START))
+            log.errors = []
+            await committer.commit_moved()
+            assert log.end == 2, "the identity's row and its block, although the partition has not moved"
 
     asyncio.run(play())

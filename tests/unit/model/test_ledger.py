@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.errors import LedgerError
+from mirrormaker.model import ledger
 from mirrormaker.model.ledger import _ALWAYS_FIT, MAX_METADATA, PREFIX, _from_text, _to_text, check_fits, pack, unpack
 from mirrormaker.model.position import Cut, Identity, Position
 from tests.support.strategies import names, sequences
@@ -91,6 +93,27 @@ def test_an_entry_never_gets_longer_than_a_broker_takes() -> None:
     assert read(SAMPLE, pack(spread_over(low))) == spread_over(low)
     with pytest.raises(LedgerError, match=rf"orders-3 spreads over {low + 1} target partitions.*of 4096\)"):
         pack(spread_over(low + 1))
+
+
+@pytest.mark.parametrize("count", [1, 100, 400])
+def test_the_cost_of_an_entry_is_linear_in_its_size(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A division of one number of thousands of bytes takes as many steps as the number has digits."""
+    sizes: list[int] = []
+
+    class Counted(int):
+        """A number that notes of how many bytes it is made."""
+
+        @classmethod
+        def from_bytes(cls, data: Any, *given: Any, **named: Any) -> int:  # type: ignore[override]
+            sizes.append(len(data))
+            return int.from_bytes(data, *given, **named)
+
+    monkeypatch.setattr(ledger, "int", Counted, raising=False)
+    position = spread_over(count)
+    text = pack(position)
+    assert sizes and max(sizes) <= ledger._PIECE
+    assert len(sizes) <= len(text) * 15 // 8 // ledger._PIECE + 1
+    assert read(position, text) == position
 
 
 @pytest.mark.parametrize("metadata", ["", "foreign", "offset by hand", "Mirrormaker/1:", "{}", "䀀䀀䀀"])
