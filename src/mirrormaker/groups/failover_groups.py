@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from mirrormaker.errors import BrokerError, ClusterError
@@ -12,6 +12,7 @@ from mirrormaker.groups.failover_report import GroupStart
 from mirrormaker.groups.flow_ends import read_logs
 from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.left_out import left_out
 from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Look, Planner
 from mirrormaker.groups.routes import routes
@@ -71,9 +72,8 @@ class LastSync:
             else:
                 await self._checkpoints.start()
                 self._has_checkpoints = True
-            return _starts(
-                await (self._look() if is_dry else self._write()), self._target.endpoint, is_closed=not is_dry
-            )
+            found = await (self._look() if is_dry else self._write())
+            return _starts(found, {topic for topic, _ in self._maps}, self._target.endpoint, is_closed=not is_dry)
         except BrokerError as error:
             if error.code != TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -178,8 +178,9 @@ def _has_news(entry: Entry) -> bool:
     return any(decision.commit is not None for decision in entry.decisions.values())
 
 
-def _starts(found: _Look, target: Endpoint, *, is_closed: bool) -> list[GroupStart]:
+def _starts(found: _Look, topics: Collection[str], target: Endpoint, *, is_closed: bool) -> list[GroupStart]:
     rows: list[GroupStart] = []
+    others = left_out(found.survey.source_offsets, topics.__contains__)
     for (group, topic), entry in sorted(found.entries.items()):
         if not entry.decisions:
             continue
@@ -192,5 +193,7 @@ def _starts(found: _Look, target: Endpoint, *, is_closed: bool) -> list[GroupSta
         if way_out and is_closed:
             # No mirror runs any more.
             way_out = _WITHOUT_MIRROR.get(state, f"{way_out}; then run this command again with --repeat")
-        rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out))
+        rows.append(
+            GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out, others.get(group, ()))
+        )
     return rows

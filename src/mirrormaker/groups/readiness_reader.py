@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from mirrormaker.errors import (
     OUTAGE,
@@ -21,6 +22,7 @@ from mirrormaker.errors import (
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.left_out import not_mirrored
 from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness, ReadinessQuestion
 from mirrormaker.groups.readiness_gone import gone_groups
@@ -155,7 +157,8 @@ class ReadinessReader:
             rows[key].append(PartitionReadiness(partition, None, offset, Cost(State.DELETED)))
         for key, partition, offset in self._unmapped(committed, maps):
             rows[key].append(PartitionReadiness(partition, offset, None, Cost(State.UNMAPPED)))
-        found = [self._group(*key, parts) for key, parts in rows.items()]
+        others = not_mirrored(committed, known.partitions, self._question)
+        found = [replace(self._group(*key, parts), left_out=others.get(key[0], ())) for key, parts in rows.items()]
         found += [unreadable(source, name, error) for name, error in errors_in(survey.source_offsets)]
         found += [unreadable(source, name, error) for name, error in hidden.items()]
         unread = [row.group for row in found if not row.topic]
