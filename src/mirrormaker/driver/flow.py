@@ -38,6 +38,7 @@ from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, M
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
+from mirrormaker.mapping.fence_watch import FenceGuard
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model.partition_life import Gone, Lapsed
 from mirrormaker.model.topic_filter import Filter, Matcher
@@ -130,7 +131,6 @@ class Flow:
             spawn=self._spawn,
             fail=self.fail,
         )
-        permissions = Permissions(source, target)
         self.topic_sync = TopicSync(
             source,
             target,
@@ -140,7 +140,7 @@ class Flow:
             scheduler,
             routing,
             topics,
-            permissions,
+            Permissions(source, target),
             self.renumbering,
             report,
             self.ready.is_set,
@@ -234,14 +234,17 @@ class Flow:
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
             await self._unless_ended(self.acquisition.note_first_start())
+            guard = FenceGuard(self.target, lambda: self.source.id or f"group {self.settings.group_id}", self._report)
             if self.offset_map is not None and self.is_exact:
-                await self._unless_ended(self.offset_map.open())
+                await self._unless_ended(self.offset_map.open(guard.wait))
                 self._spawn(self.offset_map.run())
                 self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
+            elif self.is_exact:
+                await self._unless_ended(guard.wait())
+                self._spawn(guard.run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
-            longest_pause = self.settings.metadata_max_age_ms / 1000
-            self._spawn(self.topic_sync.run(longest_pause, self.acquisition.retry_refused))
+            self._spawn(self.topic_sync.run(self.settings.metadata_max_age_ms / 1000, self.acquisition.retry_refused))
             self._spawn(self.committer.run())
             self._spawn(self._tick_every_second())
             self._spawn(self._source_ends.run())
