@@ -110,6 +110,25 @@ def delete_offsets(cluster: Cluster, group: str, topic: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def types(cluster: Cluster, *groups: str) -> dict[str, str]:
+    """Return the types of groups, in small letters; a group that does not exist is left out."""
+
+    async def run() -> dict[str, str]:
+        client = wire_client(cluster.bootstrap)
+        try:
+            await client.refresh()
+            return {
+                name: row.type.lower()
+                for name, row in (await group_offsets.list_groups(client)).items()
+                if name in groups
+            }
+        finally:
+            client.close()
+            await asyncio.sleep(0)
+
+    return asyncio.run(run())
+
+
 def set_share_offsets(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
     """Set the start offsets of a share group, which is created if it does not exist."""
     _change(cluster, group_offsets.alter_share_offsets, group, topic, offsets)

@@ -10,7 +10,7 @@ from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.failover_report import GroupStart
 from mirrormaker.groups.flow_ends import read_logs
-from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, as_remembered, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.left_out import left_out
 from mirrormaker.groups.offset_writer import OffsetWriter
@@ -22,7 +22,7 @@ from mirrormaker.model.group_sync import Aim, Log, Part, Presence, State, advice
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
-from mirrormaker.wire.client.group_offsets import ListedGroup, list_groups
+from mirrormaker.wire.client.group_offsets import list_groups
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
@@ -120,8 +120,7 @@ class LastSync:
         names = {group for group, _ in rows}
         there = {name: group for name, group in (await list_groups(self._target)).items() if name in names}
         offsets = await offsets_of(self._target, there, stable=False)
-        # A group that the target does not have yet is taken for one of consumers: a checkpoint does not name its type.
-        here = {name: there.get(name) or ListedGroup(name, -1) for name in names}
+        here = {name: as_remembered(name, self._checkpoints.is_share.get(name), there.get(name)) for name in names}
         survey = Survey(here, there, {}, offsets)
         entries: dict[tuple[str, str], Entry] = {}
         for (group, topic), found in rows.items():

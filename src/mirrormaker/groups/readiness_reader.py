@@ -20,7 +20,7 @@ from mirrormaker.errors import (
     describe,
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
-from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, as_remembered, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.left_out import not_mirrored
 from mirrormaker.groups.planning import Look, Planner
@@ -211,8 +211,10 @@ class ReadinessReader:
         groups = {name: group for name, group in groups.items() if name in {key[0] for key in keys}}
         offsets = await offsets_of(self._target, groups, stable=False)
         logs = await _ends(self._target, {(key[1], partition) for key in keys for partition in self._last[key]})
-        survey = Survey({}, groups, {}, offsets)
         assert self._checkpoints is not None, "the checkpoints are opened first"
+        types = self._checkpoints.is_share
+        here = {name: as_remembered(name, types.get(name), group) for name, group in groups.items()}
+        survey = Survey(here, groups, {}, offsets)
         found = []
         for key in keys:
             group, topic = key
