@@ -167,6 +167,7 @@ class LastSync:
 
 
 _WITHOUT_MIRROR = {
+    State.TARGET_SHORT: "run `mirrormaker verify`: the target's log ends before records that it had acknowledged",
     State.PENDING: "run this command again with --repeat",
     State.REFUSED: "set the offset with kafka-consumer-groups --reset-offsets, or run this command again with --repeat",
     State.UNMAPPED: "the offset map lacks this topic: its consumers start as auto.offset.reset says",
