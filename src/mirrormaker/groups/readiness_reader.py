@@ -164,7 +164,7 @@ class ReadinessReader:
         unread = [row.group for row in found if not row.topic]
         on_target = [pair for pair in errors_in(survey.target_offsets) if pair[0] not in unread]
         found += [unreadable(self._target, name, error) for name, error in on_target]
-        return await name_missing_rights(self._target, survey.target, found)
+        return await name_missing_rights(self._target, survey.target, self._checkpoints.topic, found)
 
     async def _settled_survey(self, source: Cluster) -> Survey:
         """Read the groups of both sides; ask again while coordinators move, for 5 s."""
