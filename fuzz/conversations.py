@@ -17,6 +17,7 @@ from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
 from mirrormaker.driver.source_loss import end_of_leader_epoch, has_a_record_for_each_offset
+from mirrormaker.driver.stream_tasks import stream_task
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.embedded.kafka_cluster import NEWEST
 from mirrormaker.errors import DriverGone, UnsupportedRequest
@@ -118,7 +119,7 @@ class _StreamBeside:
             try:
                 # Spark starts a stream again that has lost its driver.
                 with suppress(DriverGone):
-                    await Stream(replace(self._flow._stream_task(), job=1), 0, attempt).run()
+                    await Stream(replace(stream_task(self._flow), job=1), 0, attempt).run()
             finally:
                 self._running.set()
             attempt += 1

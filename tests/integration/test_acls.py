@@ -235,4 +235,7 @@ def test_rights_that_groups_need_are_named_one_after_the_other(
     grant(clusters.target, WRITER, "Read", "topic", checkpoints)
     assert f"{on_target} --operation Read --group {group}" in says("no rights", 3)
     grant(clusters.target, WRITER, "Read", "group", group)
-    says("not written yet", 3)
+    needed = "--operation Create --operation Read --operation Write"
+    assert f"{on_target} {needed} --topic {checkpoints}" in says("not written yet", 3)
+    clusters.target.create_topic(checkpoints)
+    says(f"{on_target} --operation Write --topic {checkpoints}", 3)

@@ -17,7 +17,7 @@ import pytest
 from mirrormaker.embedded import Cluster
 from mirrormaker.mapping.map_topic import open_map
 from mirrormaker.model.offset_map_format import Fence
-from tests.support.group_clients import committed, consume, send
+from tests.support.group_clients import commit, committed, consume, send
 from tests.support.mirror_process import MirrorProcess
 from tests.support.offset_truth import stored_map
 from tests.support.reading import read
@@ -70,6 +70,7 @@ class Stage:
         self.source, self.target = source, target
         self.topic = f"failover-{uuid.uuid4().hex[:6]}"
         self.group = f"{self.topic}-readers"
+        self.other = f"other-{self.topic}"  # the group reads it, and it is not mirrored
         self.story = Story(self.topic)
         for cluster in (source, target):
             cluster.create_topic(self.topic, partitions=2)
@@ -135,11 +136,20 @@ def story(target: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         with mirror:
             stage.wait_for_mirror(2000)
             stage.wait_for_group()
+            source.create_topic(stage.other)
+            commit(source, stage.group, stage.other, {0: 0})
             stage.failover("dry", "--dry.run", "--json")
             stage.failover("planned", "--json")
             stage.ended("fenced")
             mirror.start()
             stage.ended("restarted")
+            with_map, options = mirror.target_file.read_text(), mirror.options
+            mirror.target_file.write_text(with_map + "offset.map=false\n")
+            mirror.options = options[:2]  # groups need the map
+            mirror.start()
+            stage.ended("restarted without a map")
+            mirror.target_file.write_text(with_map)
+            mirror.options = options
             stage.failover("again")
             stage.failover("undo", "--undo")
             send(source, topic, 2000, 500)
@@ -179,13 +189,14 @@ def test_a_planned_failover_finds_everything_and_every_group_ready(story: Story)
     (topic,), (group,) = found["topics"], found["groups"]
     assert (topic["mirrored"], topic["missing"], topic["lost"]) == (2000, 0, 0)
     assert (group["state"], group["again"], group["missing"]) == ("synced", 0, 0)
+    assert group["left_out"] == [f"other-{story.topic}"]
     assert sum(group["offsets"].values()) == 7 + 900
     for line in ("everything is mirrored", "the flow is closed", "no mirror runs any more"):
         assert line in done.errors
 
 
 def test_a_running_mirror_stops_at_the_fence_and_does_not_start_again(story: Story) -> None:
-    for name in ("fenced", "restarted", "fenced without a source"):
+    for name in ("fenced", "restarted", "restarted without a map", "fenced without a source"):
         assert story.ends[name] == 1, story.lines[name]
         assert "this flow was closed by a failover at " in story.lines[name]
         assert "mirrormaker failover --undo" in story.lines[name]

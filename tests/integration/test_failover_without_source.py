@@ -20,7 +20,7 @@ from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.model.topic_filter import Filter
 from mirrormaker.wire.client.cluster import Cluster as Client
 from mirrormaker.wire.client.cluster import Endpoint
-from tests.support.group_clients import commit, committed, send
+from tests.support.group_clients import commit, committed, send, types
 from tests.support.wire_clients import wire_client
 
 US = Identity(4711, MARKED_EPOCH)
@@ -114,6 +114,17 @@ def test_groups_go_on_where_the_map_and_the_checkpoints_say(remains: Remains) ->
     assert [committed(target, group, topic)[0] for group in (ahead, expired, foreign, late)] == [80, 20, 33, 95]
     (way_out,) = [row.advice for row in report.groups if row.advice]
     assert "--delete-offsets" in way_out
+
+
+def test_a_share_group_that_the_target_lacks_is_created_as_one(remains: Remains) -> None:
+    topic, target = remains.topic, remains.target
+    shared, blocked = f"{topic}-shared", f"{topic}-blocked"
+    commit(target, blocked, topic, {0: 5})
+    rows = [Checkpoint(name, topic, 0, 20, 20, before=5, is_share=True) for name in (shared, blocked)]
+    remains.left(90, rows)
+    report = remains.fail_over()
+    assert {row.group: row.state.value for row in report.groups} == {shared: "synced", blocked: "type not movable"}
+    assert types(target, shared, blocked) == {shared: "share", blocked: "classic"}
 
 
 def test_a_mirror_that_had_no_groups_is_no_success(remains: Remains) -> None:

@@ -56,6 +56,8 @@ def test_groups_are_ready_once_the_advice_is_followed(
         wait_until("the consumer has partitions", lambda: bool(consumer.poll(200) or consumer.assignment()), 30)
         commit(source, groups["synced"], topic_name, {0: 30, 1: 40})
         commit(source, groups["ahead"], topic_name, {0: 150})
+        source.create_topic(f"other-{topic_name}")
+        commit(source, groups["synced"], f"other-{topic_name}", {0: 0})
         commit(source, groups["behind"], topic_name, {0: 3})
         for name in ("owned", "live", "share"):
             commit(source, groups[name], topic_name, {0: 20, 1: 20})
@@ -69,6 +71,7 @@ def test_groups_are_ready_once_the_advice_is_followed(
         # The target's partitions had 4 and 3 records before, and 10 were gone from the source.
         assert (ours[0]["source_offset"], ours[0]["target_offset"]) == (30, 24)
         assert (rows["synced"]["read_again"], rows["synced"]["missing"]) == (0, 0)
+        assert [rows[name]["not_mirrored"] for name in ("synced", "ahead")] == [[f"other-{topic_name}"], []]
         assert (rows["synced"]["source_offset"], rows["synced"]["target_offset"]) == (70, 67)
         assert 0 <= rows["synced"]["seconds_since_written"] < 60
         assert rows["behind"]["missing"] == 7

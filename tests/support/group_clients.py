@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -108,6 +108,26 @@ def delete_offsets(cluster: Cluster, group: str, topic: str) -> None:
         *("--bootstrap-server", cluster.bootstrap, "--delete-offsets", "--group", group, "--topic", topic),
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def types(cluster: Cluster, *groups: str) -> dict[str, str]:
+    """Return the types of groups, in small letters; a group that does not exist is left out."""
+    return {name: group.type.lower() for name, group in _listed(cluster, groups).items()}
+
+
+def protocols(cluster: Cluster, *groups: str) -> dict[str, str]:
+    """Return the protocol types of groups; that of a group that never had members is empty."""
+    return {name: group.protocol for name, group in _listed(cluster, groups).items()}
+
+
+def _listed(cluster: Cluster, groups: Collection[str]) -> dict[str, group_offsets.ListedGroup]:
+    found: dict[str, group_offsets.ListedGroup] = {}
+
+    async def work(client: Client) -> None:
+        found.update({name: row for name, row in (await group_offsets.list_groups(client)).items() if name in groups})
+
+    asyncio.run(_with_client(cluster, work))
+    return found
 
 
 def set_share_offsets(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:

@@ -20,6 +20,7 @@ LONGEST = (
     "tests/integration/test_lost_map.py",
     "tests/integration/test_group_states.py",
     "tests/integration/test_expired_offsets.py",
+    "tests/integration/test_group_expiry.py",
     "tests/integration/test_records_lane.py",
     "tests/integration/test_tls.py",
     "tests/integration/test_acls.py",

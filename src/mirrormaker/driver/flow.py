@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from mirrormaker.driver.sole_member import SoleMember
 from mirrormaker.driver.source_ends import SourceEnds
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.driver.stream_jobs import StreamJobs
+from mirrormaker.driver.stream_tasks import stream_task
 from mirrormaker.driver.topic_sync import TopicSync
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.driver.undelivered import Undelivered
@@ -38,6 +39,7 @@ from mirrormaker.errors import OUTAGE, ClusterError, FencedError, LoginFailed, M
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import VersionIgnored
 from mirrormaker.events.process_events import Rebalanced
+from mirrormaker.mapping.fence_watch import FenceGuard
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model.partition_life import Gone, Lapsed
 from mirrormaker.model.topic_filter import Filter, Matcher
@@ -50,7 +52,6 @@ from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
 from mirrormaker.wire.transport.turns import in_turns
-from mirrormaker.worker.stream_task import StreamTask
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
 _BALANCE_EVERY = 5  # seconds between two looks at the streams' loads
@@ -102,7 +103,7 @@ class Flow:
         self.is_exact = True
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._expiration_ms = 86_400_000
+        self.expiration_ms = 86_400_000
         self._tasks: set[asyncio.Task[Any]] = set()
         self._assemble(Membership)
 
@@ -154,7 +155,7 @@ class Flow:
             source, settings.read_committed, self.membership, scheduler, self.acquisition, lambda: self.topic_sync.troubles,
         )  # fmt: skip
         self._source_ends = SourceEnds(source, settings.read_committed, scheduler)
-        self._jobs = StreamJobs(wiring.spark, self._stream_task, scheduler, report)
+        self._jobs = StreamJobs(wiring.spark, lambda: stream_task(self), scheduler, report)
         self.group_sync = group_sync_of(
             source, target, settings, options, self.offset_map, scheduler, self.membership, report
         )
@@ -172,7 +173,7 @@ class Flow:
         await self._reach("source", self.source, self.settings)
         await self._reach("target", self.target, self.wiring.target)
         # How old records must be for the target to forget their producer.
-        self._expiration_ms = await broker_number(self.target, "producer.id.expiration.ms", self._expiration_ms)
+        self.expiration_ms = await broker_number(self.target, "producer.id.expiration.ms", self.expiration_ms)
         try:
             self.is_exact = await self.target.knows(InitProducerIdRequest)
             if not await self.source.knows(JoinGroupRequest):
@@ -195,36 +196,6 @@ class Flow:
             key = "bootstrap.servers" if settings.endpoint.bootstrap else "found through zookeeper.connect"
             raise ClusterError(f"the {side} cluster cannot be reached: {error} ({key} in {settings.path})") from error
 
-    def _stream_task(self) -> StreamTask:
-        settings, target, options, control = self.settings, self.wiring.target, self.options, self.wiring.control
-        return StreamTask(
-            flow=self.number,
-            job=0,  # each job gets its own number when it starts
-            control=control.address,
-            secret=control.secret,
-            source=replace(self.source.endpoint, broker_version=self.source.found_version),
-            target=replace(self.target.endpoint, broker_version=self.target.found_version),
-            read_committed=settings.read_committed,
-            acks=target.acks,
-            max_in_flight=target.max_in_flight,
-            connections=options.num_producers,
-            buffer_bytes=target.buffer_bytes,
-            buffer_messages=options.queue_size,
-            max_request_bytes=target.max_request_bytes,
-            fetch_max_wait_ms=settings.fetch_max_wait_ms,
-            fetch_min_bytes=settings.fetch_min_bytes,
-            fetch_max_bytes=settings.fetch_max_bytes,
-            partition_fetch_bytes=settings.partition_fetch_bytes,
-            identity_expiration_ms=self._expiration_ms,
-            batch_bytes=target.batch_bytes,
-            linger=target.linger,
-            codec=target.codec,
-            partition_by=target.partition_by,
-            handler=options.message_handler,
-            handler_object=options.handler_object,
-            keeps_offset_map=self.offset_map is not None and self.is_exact,
-        )
-
     # -- running
 
     async def run(self) -> None:
@@ -233,10 +204,14 @@ class Flow:
         try:
             await self._unless_ended(ask_until_answered(self.topic_sync.sync, self._report))
             await self._unless_ended(self.acquisition.note_first_start(self.topic_sync.waiting))
+            guard = FenceGuard(self.target, lambda: self.source.id or f"group {self.settings.group_id}", self._report)
             if self.offset_map is not None and self.is_exact:
-                await self._unless_ended(self.offset_map.open())
+                await self._unless_ended(self.offset_map.open(guard.wait))
                 self._spawn(self.offset_map.run())
                 self._spawn(MapRebuild(self.offset_map, self._routing, self._report).run())
+            elif self.is_exact:
+                await self._unless_ended(guard.wait())
+                self._spawn(guard.run())
             self._spawn(self.membership.keep(self._before_join, self._after_join))
             self._spawn(self._follow_assignments())
             self._spawn(self.topic_sync.run(self.settings.metadata_max_age_ms / 1000, self.acquisition.retry_refused))

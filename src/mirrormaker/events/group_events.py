@@ -34,6 +34,20 @@ class GroupFollowed(Event, words="group {group} is kept in step on the target ag
 
 
 @dataclass(frozen=True)
+class GroupGone(
+    Event,
+    words=(
+        "group {group} is gone from the source, or this mirror may no longer describe it; the target keeps its offsets. This"
+        " deletes it there too: kafka-consumer-groups {options}"
+    ),
+):
+    """The source no longer lists a group that was kept in step."""
+
+    group: str
+    options: str  # of the command that deletes it on the target
+
+
+@dataclass(frozen=True)
 class GroupSyncFailed(Event, kind=Kind.WAITING, words="offsets of groups are not kept in step for now: {reason}"):
     """A whole round failed; the next one tries again."""
 

@@ -4,8 +4,9 @@ Java's `RemoteClusterUtils` reads the topic `<alias>.checkpoints.internal`. For 
 offset on the target that is not in it belongs to somebody else. Rows are never deleted and never hold a negative offset,
 because the Java client fails at either, for all groups.
 
-A row has two fields more than MirrorMaker 2's, at its end, where the Java client does not look: the offset that was on the
-target before, and a mark of the group's offsets on the source.
+A row has three fields more than MirrorMaker 2's, at its end, where the Java client does not look: the offset that was on the
+target before, a mark of the group's offsets on the source, and the type of the group, which a failover cannot ask for once
+the source is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ HEARTBEATS = "heartbeats"
 _SHORT, _INT, _VERSION = struct.Struct(">h"), struct.Struct(">i"), 0
 _VALUE = struct.Struct(">hqq")  # version, upstream offset, downstream offset
 _BEFORE, _MARK = struct.Struct(">q"), struct.Struct(">I")
+_TYPES = (None, False, True)  # by the last byte: not known, consumers, share group
 _HEARTBEAT = struct.Struct(">hq")  # version, timestamp
 _LONGEST = (1 << 15) - 1  # bytes of a string
 
@@ -43,6 +45,7 @@ class Checkpoint:
     metadata: str = ""
     before: int = -1
     mark: int = 0
+    is_share: bool | None = None  # None: not known
 
     def encode(self) -> tuple[bytes, bytes]:
         """Return key and value as MirrorMaker 2 writes them."""
@@ -50,7 +53,7 @@ class Checkpoint:
         if min(self.upstream, self.downstream) < 0:
             raise ValueError(f"a checkpoint of group {self.group} has a negative offset")
         value = _VALUE.pack(_VERSION, self.upstream, self.downstream) + _string(self.metadata)
-        return key, value + _BEFORE.pack(self.before) + _MARK.pack(self.mark)
+        return key, value + _BEFORE.pack(self.before) + _MARK.pack(self.mark) + bytes([_TYPES.index(self.is_share)])
 
     @classmethod
     def decode(cls, key: bytes, value: bytes) -> Checkpoint:
@@ -65,11 +68,13 @@ class Checkpoint:
             before = _BEFORE.unpack_from(value, at)[0] if len(value) >= at + _BEFORE.size else -1
             at += _BEFORE.size
             mark = _MARK.unpack_from(value, at)[0] if len(value) >= at + _MARK.size else 0
+            at += _MARK.size
+            is_share = _TYPES[value[at]] if len(value) > at and value[at] < len(_TYPES) else None
         except (struct.error, UnicodeDecodeError) as error:
             raise BadFrame(f"a checkpoint cannot be read: {error}") from error
         if version != _VERSION or partition < 0 or downstream < 0:
             raise BadFrame("a checkpoint has an unknown version, or a negative number")
-        return cls(group, topic, partition, upstream, downstream, metadata, before, mark)
+        return cls(group, topic, partition, upstream, downstream, metadata, before, mark, is_share)
 
 
 def encode_heartbeat(source: str, target: str, timestamp: int) -> tuple[bytes, bytes]:
@@ -97,6 +102,7 @@ class Checkpoints:
         self._target, self._writer = target, KeyedWriter(target, self.topic)
         self._end = 0
         self.memory: dict[tuple[str, str], dict[int, Memory]] = {}
+        self.is_share: dict[str, bool] = {}  # groups whose type is known
         self.policy = ""
 
     async def start(self) -> None:
@@ -135,6 +141,8 @@ class Checkpoints:
             self._take(row)
 
     def _take(self, row: Checkpoint) -> None:
+        if row.is_share is not None:
+            self.is_share[row.group] = row.is_share
         rows = self.memory.setdefault((row.group, row.topic), {})
         known = rows.get(row.partition)
         # Our own rows come back when the topic is read further.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from mirrormaker.errors import BrokerError, ClusterError
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.failover_report import GroupStart
 from mirrormaker.groups.flow_ends import read_logs
-from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, as_remembered, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.left_out import left_out
 from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Look, Planner
 from mirrormaker.groups.routes import routes
@@ -21,7 +22,7 @@ from mirrormaker.model.group_sync import Aim, Log, Part, Presence, State, advice
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
-from mirrormaker.wire.client.group_offsets import ListedGroup, list_groups
+from mirrormaker.wire.client.group_offsets import list_groups
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
@@ -71,9 +72,8 @@ class LastSync:
             else:
                 await self._checkpoints.start()
                 self._has_checkpoints = True
-            return _starts(
-                await (self._look() if is_dry else self._write()), self._target.endpoint, is_closed=not is_dry
-            )
+            found = await (self._look() if is_dry else self._write())
+            return _starts(found, {topic for topic, _ in self._maps}, self._target.endpoint, is_closed=not is_dry)
         except BrokerError as error:
             if error.code != TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -120,8 +120,7 @@ class LastSync:
         names = {group for group, _ in rows}
         there = {name: group for name, group in (await list_groups(self._target)).items() if name in names}
         offsets = await offsets_of(self._target, there, stable=False)
-        # A group that the target does not have yet is taken for one of consumers: a checkpoint does not name its type.
-        here = {name: there.get(name) or ListedGroup(name, -1) for name in names}
+        here = {name: as_remembered(name, self._checkpoints.is_share.get(name), there.get(name)) for name in names}
         survey = Survey(here, there, {}, offsets)
         entries: dict[tuple[str, str], Entry] = {}
         for (group, topic), found in rows.items():
@@ -173,6 +172,7 @@ class LastSync:
 
 
 _WITHOUT_MIRROR = {
+    State.TARGET_SHORT: "run `mirrormaker verify`: the target's log ends before records that it had acknowledged",
     State.PENDING: "run this command again with --repeat",
     State.REFUSED: "set the offset with kafka-consumer-groups --reset-offsets, or run this command again with --repeat",
     State.UNMAPPED: "the offset map lacks this topic: its consumers start as auto.offset.reset says",
@@ -183,8 +183,9 @@ def _has_news(entry: Entry) -> bool:
     return any(decision.commit is not None for decision in entry.decisions.values())
 
 
-def _starts(found: _Look, target: Endpoint, *, is_closed: bool) -> list[GroupStart]:
+def _starts(found: _Look, topics: Collection[str], target: Endpoint, *, is_closed: bool) -> list[GroupStart]:
     rows: list[GroupStart] = []
+    others = left_out(found.survey.source_offsets, topics.__contains__)
     for (group, topic), entry in sorted(found.entries.items()):
         if not entry.decisions:
             continue
@@ -197,5 +198,7 @@ def _starts(found: _Look, target: Endpoint, *, is_closed: bool) -> list[GroupSta
         if way_out and is_closed:
             # No mirror runs any more.
             way_out = _WITHOUT_MIRROR.get(state, f"{way_out}; then run this command again with --repeat")
-        rows.append(GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out))
+        rows.append(
+            GroupStart(group, topic, offsets, state, entry.again, entry.missing, way_out, others.get(group, ()))
+        )
     return rows

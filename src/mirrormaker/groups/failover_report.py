@@ -9,6 +9,7 @@ from typing import Any
 
 from mirrormaker.console.aligned import aligned
 from mirrormaker.groups.flow_ends import PartitionEnd
+from mirrormaker.groups.left_out import also_reads
 from mirrormaker.model.group_sync import State
 
 MISSING = 3  # exit code
@@ -29,6 +30,8 @@ class GroupStart:
     again: int  # records at most
     missing: int  # records at most
     advice: str = ""
+    # Other topics that the group reads, and that were not chosen.
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class FailoverReport:
         if self.groups:
             yield from aligned([_GROUPS, *(_group_cells(row) for row in self.groups)])
             yield from (f"{row.group}: {row.topic}: {row.advice}" for row in self.groups if row.advice)
+            left_out = {row.group: row.left_out for row in self.groups if row.left_out}
+            yield from (also_reads(group, topics, "not among the chosen topics") for group, topics in left_out.items())
         elif self.chooses_groups:
             yield "no chosen group has offsets in these topics: --groups may be wrong; leave it out if there are none"
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mirrormaker.model.group_sync import Presence
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import (
+    SHARE,
     ListedGroup,
     fetch_offsets,
     fetch_share_offsets,
@@ -36,6 +37,13 @@ class Survey:
         if here is not None and here.is_share is not there.is_share:
             return Presence.OTHER_KIND
         return Presence.MEMBERS if there.is_active else Presence.FREE
+
+
+def as_remembered(name: str, is_share: bool | None, there: ListedGroup | None) -> ListedGroup:
+    """Return a group of a source that is gone; where its type is not known, that on the target counts, or it is of consumers."""
+    if is_share is None:
+        return there or ListedGroup(name, -1)
+    return ListedGroup(name, -1, type=SHARE if is_share else "")
 
 
 async def look(

@@ -80,8 +80,11 @@ class OffsetWriter:
                 upstream, there = entry.offsets[partition]
                 metadata = entry.metadata.get(partition, "")
                 before = -1 if there is None else there
+                is_share = survey.source[group].is_share
                 rows.append(
-                    Checkpoint(group, topic, partition, upstream, decision.commit, metadata, before, entry.mark)
+                    Checkpoint(
+                        group, topic, partition, upstream, decision.commit, metadata, before, entry.mark, is_share
+                    )
                 )
                 commits.setdefault(group, []).append(CommitRow(topic, partition, decision.commit, metadata))
         if rows:

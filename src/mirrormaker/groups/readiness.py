@@ -55,6 +55,8 @@ class GroupReadiness:
     # When the mirror last wrote an offset of it, in seconds since 1970; None: never.
     written_at: float | None = None
     advice: str = ""
+    # Other topics that the group reads, and that are not mirrored.
+    left_out: tuple[str, ...] = ()
 
     @property
     def state(self) -> State:

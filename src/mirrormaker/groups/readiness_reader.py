@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from mirrormaker.errors import (
     OUTAGE,
@@ -19,8 +20,9 @@ from mirrormaker.errors import (
     describe,
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
-from mirrormaker.groups.group_survey import Survey, known_offsets, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, as_remembered, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
+from mirrormaker.groups.left_out import not_mirrored
 from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness, ReadinessQuestion
 from mirrormaker.groups.readiness_gone import gone_groups
@@ -155,13 +157,14 @@ class ReadinessReader:
             rows[key].append(PartitionReadiness(partition, None, offset, Cost(State.DELETED)))
         for key, partition, offset in self._unmapped(committed, maps):
             rows[key].append(PartitionReadiness(partition, offset, None, Cost(State.UNMAPPED)))
-        found = [self._group(*key, parts) for key, parts in rows.items()]
+        others = not_mirrored(committed, known.partitions, self._question)
+        found = [replace(self._group(*key, parts), left_out=others.get(key[0], ())) for key, parts in rows.items()]
         found += [unreadable(source, name, error) for name, error in errors_in(survey.source_offsets)]
         found += [unreadable(source, name, error) for name, error in hidden.items()]
         unread = [row.group for row in found if not row.topic]
         on_target = [pair for pair in errors_in(survey.target_offsets) if pair[0] not in unread]
         found += [unreadable(self._target, name, error) for name, error in on_target]
-        return await name_missing_rights(self._target, survey.target, found)
+        return await name_missing_rights(self._target, survey.target, self._checkpoints.topic, found)
 
     async def _settled_survey(self, source: Cluster) -> Survey:
         """Read the groups of both sides; ask again while coordinators move, for 5 s."""
@@ -208,8 +211,10 @@ class ReadinessReader:
         groups = {name: group for name, group in groups.items() if name in {key[0] for key in keys}}
         offsets = await offsets_of(self._target, groups, stable=False)
         logs = await _ends(self._target, {(key[1], partition) for key in keys for partition in self._last[key]})
-        survey = Survey({}, groups, {}, offsets)
         assert self._checkpoints is not None, "the checkpoints are opened first"
+        types = self._checkpoints.is_share
+        here = {name: as_remembered(name, types.get(name), group) for name, group in groups.items()}
+        survey = Survey(here, groups, {}, offsets)
         found = []
         for key in keys:
             group, topic = key

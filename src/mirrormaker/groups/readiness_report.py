@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mirrormaker.console.aligned import aligned
+from mirrormaker.groups.left_out import also_reads
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
 from mirrormaker.status.figures import duration
 
@@ -32,6 +33,10 @@ def lines(found: Readiness, now: float, *, partitions: bool = False) -> Iterator
         yield f"{row.group}{f' in {row.topic}' if row.topic else ''}: {row.state.value}: {row.advice}"
     if len(waiting) > _MOST_ADVICE:
         yield f"{len(waiting) - _MOST_ADVICE} more are not ready; --json has the advice for each"
+    left_out = {row.group: row.left_out for row in found.rows if row.left_out}
+    yield from (also_reads(group, topics, "not mirrored") for group, topics in list(left_out.items())[:_MOST_ADVICE])
+    if len(left_out) > _MOST_ADVICE:
+        yield f"{len(left_out) - _MOST_ADVICE} more groups read topics that are not mirrored; --json names them"
 
 
 def _cells(found: Readiness, now: float) -> Iterator[Sequence[str]]:
@@ -83,6 +88,7 @@ def as_json(found: Readiness, now: float) -> dict[str, Any]:
                 "last_written": row.written_at,
                 "seconds_since_written": None if row.written_at is None else round(max(0.0, now - row.written_at), 1),
                 "advice": row.advice or None,
+                "not_mirrored": list(row.left_out),
                 "partitions": [_partition_json(part) for part in row.partitions if row.topic],
             }
             for row in found.rows

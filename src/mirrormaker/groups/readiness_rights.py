@@ -8,8 +8,9 @@ from dataclasses import replace
 from mirrormaker.errors import BrokerError, UnsupportedRequest, describe
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness
 from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED, error_code
+from mirrormaker.mapping.map_topic import NEEDED_RIGHTS, TOPIC
 from mirrormaker.model.group_sync import Cost, State
-from mirrormaker.wire.client.acls import denied, missing
+from mirrormaker.wire.client.acls import denied, granting, missing
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import ListedGroup, find_coordinators
 from mirrormaker.wire.client.group_rights import may_not_read_groups
@@ -17,12 +18,18 @@ from mirrormaker.wire.protocol.group_messages import GroupOffsets
 
 
 async def name_missing_rights(
-    target: Cluster, listed: Mapping[str, ListedGroup], rows: list[GroupReadiness]
+    target: Cluster, listed: Mapping[str, ListedGroup], checkpoints: str, rows: list[GroupReadiness]
 ) -> list[GroupReadiness]:
     """Ask for the rights on groups and topics that are not written: a missing one may be the reason.
 
-    `listed` are groups that the target has, with their coordinators.
+    `listed` are groups that the target has, with their coordinators; `checkpoints` is the mirror's own topic.
     """
+    return await name_rights_of_mirror(target, checkpoints, await _name_rights_on_groups(target, listed, rows))
+
+
+async def _name_rights_on_groups(
+    target: Cluster, listed: Mapping[str, ListedGroup], rows: list[GroupReadiness]
+) -> list[GroupReadiness]:
     late = {row.group for row in rows if row.state is State.PENDING}
     if not late:
         return rows
@@ -45,6 +52,24 @@ def _without_right(
         for part in row.partitions
     )
     return replace(row, partitions=parts, advice=denied(target.endpoint, "Read", kind, name))
+
+
+async def name_rights_of_mirror(target: Cluster, checkpoints: str, rows: list[GroupReadiness]) -> list[GroupReadiness]:
+    """Add to the advice for groups that are not written, or not mapped, what a mirror may lack that logs in as this client."""
+    topics = {State.UNMAPPED: TOPIC, State.PENDING: checkpoints}
+    asked = {topics[row.state] for row in rows if row.state in topics}
+    lacking = await missing(target, asked, ["Write"])
+    hints = {
+        name: f"if the mirror has the same login: {denied(target.endpoint, names, 'topic', name)}"
+        for name, names in lacking.items()
+    }
+    if checkpoints in asked and checkpoints not in target.topics:
+        command = granting(target.endpoint, ("Create", "Read", "Write"), "topic", checkpoints)
+        hints[checkpoints] = (
+            f"no mirror has created {checkpoints}: {NEEDED_RIGHTS}; this grants them to this login: {command}"
+        )
+    found = [(row, hints.get(topics.get(row.state, ""))) for row in rows]
+    return [replace(row, advice=f"{row.advice}; {hint}") if hint else row for row, hint in found]
 
 
 def unreadable(cluster: Cluster, group: str, error: GroupOffsets | Exception) -> GroupReadiness:

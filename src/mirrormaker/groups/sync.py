@@ -22,12 +22,10 @@ from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, d
 from mirrormaker.events import event
 from mirrormaker.events.group_events import (
     CheckpointsNotCompacted,
-    GroupFollowed,
-    GroupNotFollowed,
-    GroupsNotFollowed,
     GroupSyncFailed,
 )
 from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
+from mirrormaker.groups.group_news import GroupNews
 from mirrormaker.groups.group_survey import Survey, known_offsets, look
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.offset_writer import OffsetWriter
@@ -35,7 +33,7 @@ from mirrormaker.groups.planning import Entry, Look, Planner
 from mirrormaker.groups.routes import Map, Route, Routes, is_plain, written_here
 from mirrormaker.groups.sync_figures import figures_of
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
-from mirrormaker.model.group_sync import Log, State, advice
+from mirrormaker.model.group_sync import Log
 from mirrormaker.status.snapshot import GroupFigures
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -45,8 +43,6 @@ from mirrormaker.wire.transport.turns import in_turns
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
 _EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
-_ENTRIES_IN_ONE_TURN = 50  # each may have hundreds of partitions
-_MOST_EVENTS = 10  # lines about single groups in one round
 # Seconds between two looks at the maps of other processes; and at most one part in so many of the time is spent on them.
 _OTHERS_EVERY, _OTHERS_SHARE = 5.0, 50
 
@@ -101,7 +97,7 @@ class GroupSync:
         self._others: dict[TopicPartition, Map] = {}
         self._horizons = Horizons()
         self._writer = OffsetWriter(target, commits=settings.commits)
-        self._told: dict[str, State] = {}
+        self._news = GroupNews(target, self._writer, report)
 
     async def run(self) -> None:
         """Keep groups in step for as long as this runs."""
@@ -184,7 +180,7 @@ class GroupSync:
             ways = await self._ways_that_stay(ways)
             changed = [row for row in changed if row[1] in ways]
         await self._writer.write(survey, checkpoints, changed)
-        await self._tell()
+        await self._news.tell(self.planner.entries, survey.source.keys())
         self.figures = replace(
             await figures_of(self.planner.entries),
             round_seconds=time.monotonic() - began,
@@ -266,30 +262,3 @@ class GroupSync:
         # The ends of the source are read after those of the target: see `Horizons`.
         self._horizons.note(ends, await known_offsets(self._source, shared, LATEST))
         return {key: Log(min(self._starts[key], end), end) for key, end in ends.items() if key in self._starts}
-
-    # -- telling
-
-    async def _tell(self) -> None:
-        """Report each group that is no longer kept in step, or is again, once."""
-        worst: dict[str, tuple[str, State]] = {}
-        async for (group, topic), entry in in_turns(self.planner.entries.items(), _ENTRIES_IN_ONE_TURN):
-            state = entry.state
-            if not state.is_followed and state not in _PASSING and group not in worst:
-                worst[group] = (topic, state)
-        news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
-        for group in news[:_MOST_EVENTS]:
-            topic, state = worst[group]
-            way_out = advice(state, group, topic, self._target.endpoint)
-            if state is State.REFUSED:
-                way_out = self._writer.reason(group, topic) or way_out
-            self._report(GroupNotFollowed(group, topic, state.value, way_out))
-        if len(news) > _MOST_EVENTS:
-            self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
-        known = {group for group, _ in self.planner.entries}
-        for group in [group for group in self._told if group not in worst and group in known][:_MOST_EVENTS]:
-            self._report(GroupFollowed(group))
-        self._told = {group: state for group, (_, state) in worst.items()}
-
-
-# States that end by themselves.
-_PASSING = frozenset({State.UNSTABLE, State.UNMAPPED, State.DELETED})

@@ -1,17 +1,28 @@
-"""The fence of a flow, as a running mirror sees it: a row that a failover writes to the end of the offset map's topic."""
+"""The fence of a flow, as a mirror sees it: a row that a failover writes to the end of the offset map's topic.
+
+A mirror that keeps an offset map reads the fence together with the map. `FenceGuard` is for the time in which the map cannot be
+read, and for mirrors without one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from mirrormaker.errors import BrokerError, FlowClosed
+from mirrormaker.errors import OUTAGE, BrokerError, FlowClosed, MirrorError, describe
+from mirrormaker.events import event
+from mirrormaker.events.partition_events import Waiting
 from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE
 from mirrormaker.mapping.map_topic import TOPIC
 from mirrormaker.model.offset_map_format import Fence, FenceKey, unpack_fence, unpack_key
 from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.transport.turns import in_turns
+
+_AGAIN_AFTER = 1.0  # seconds between two attempts to read the topic at the start
+_LOOK_EVERY = 5.0  # seconds between two looks of a mirror without an offset map
+_LOOK_WITHIN = 5.0  # seconds for one of them
 
 
 def describe_fence(fence: Fence) -> str:
@@ -64,3 +75,65 @@ class FenceWatch:
         async for record in in_turns(records):
             if unpack_key(record.key) == FenceKey(self._source_id):
                 self._fence = None if record.value is None else unpack_fence(record.value)
+
+
+class FenceGuard:
+    """Keeps a mirror from running while it is not known whether a failover has closed its flow."""
+
+    def __init__(self, target: Cluster, source_id: Callable[[], str], report: event.Report) -> None:
+        """`source_id` returns the id of the source cluster, once that is known."""
+        self._target, self._source_id, self._report = target, source_id, report
+        self._watch: FenceWatch | None = None
+
+    async def wait(self) -> bool:
+        """Read the fence; raise FlowClosed if there is one. A target that cannot tell now is asked until it can.
+
+        Return False if there is nothing to read: no topic, or no right to read it.
+        """
+        is_reported = False
+        while True:
+            try:
+                return await self._look()
+            except (*OUTAGE, MirrorError) as error:
+                if isinstance(error, FlowClosed):
+                    raise
+                if isinstance(error, MirrorError) and not error.retriable:
+                    return False
+                if not is_reported:
+                    is_reported = True
+                    self._report(
+                        Waiting(_UNKNOWN.format(topic=TOPIC, target=self._target.endpoint, reason=describe(error)))
+                    )
+            await asyncio.sleep(_AGAIN_AFTER)
+
+    async def run(self) -> None:
+        """Look again and again; raise FlowClosed once there is a fence."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            try:
+                await asyncio.wait_for(self._look(), _LOOK_WITHIN)
+            except FlowClosed:
+                raise
+            except (*OUTAGE, MirrorError):
+                continue
+
+    async def _look(self) -> bool:
+        """Return True if the topic was read and has no fence, False if there is none that this client may see."""
+        target = self._target
+        await target.refresh([TOPIC])
+        if TOPIC not in target.topics:
+            refused = target.refused.get(TOPIC)
+            if refused:
+                raise BrokerError(refused, f"describing {TOPIC}")
+            return False
+        self._watch = self._watch or FenceWatch(target, self._source_id(), 0)
+        fence = await self._watch.look()
+        if fence is not None:
+            raise closed(fence, target.endpoint)
+        return True
+
+
+_UNKNOWN = (
+    "{topic} on {target} cannot be read, so it is not known whether a failover has closed this flow: {reason};"
+    " nothing is mirrored until it can be read"
+)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
-from mirrormaker.mapping.map_topic import TOPIC, MapTopic, open_map, sources_of
+from mirrormaker.mapping.map_topic import NEEDED_RIGHTS, TOPIC, MapTopic, open_map, sources_of
 from mirrormaker.model.offset_map_format import Fence
 from mirrormaker.wire.client.cluster import Cluster
 
@@ -24,7 +24,7 @@ async def find_map(target: Cluster, source_id: str, is_chosen: Callable[[str], b
     if not candidates:
         known = f" of the chosen topics; it has {', '.join(sorted(set().union(*sources.values())))}" if sources else ""
         raise ClusterError(
-            f"{target.endpoint} has no offset map (topic {TOPIC}){known}: no mirror has written one there"
+            f"{target.endpoint} has no offset map (topic {TOPIC}){known}: no mirror has written one there; {NEEDED_RIGHTS}"
         )
     raise ClusterError(
         f"{len(candidates)} source clusters have chosen topics in {TOPIC}: name one with --source.id:"

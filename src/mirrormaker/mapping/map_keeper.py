@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
 
@@ -47,8 +47,7 @@ _REFRESHED = 100  # blocks of partitions that only moved on, with one commit: 15
 _REFRESH_EVERY = 2.0  # seconds between two commits that store such blocks; a fast mirror commits several times a second
 _CLEAN_EVERY = 600.0  # seconds between two looks for blocks whose records retention has deleted
 _MOST_RUNS = 16 << 20  # of all partitions of this process: 200 MB
-_FENCE_EVERY = 5.0  # seconds between two looks for a fence
-_FENCE_WITHIN = 5.0  # seconds for one look
+_FENCE_EVERY, _FENCE_WITHIN = 5.0, 5.0  # seconds between two looks for a fence, and for one look
 
 
 class MapKeeper:
@@ -83,12 +82,15 @@ class MapKeeper:
         """Return the id under which the source cluster's blocks are stored."""
         return self._source.id or self._fallback_id
 
-    async def open(self) -> None:
-        """Create the topic if need be, and read it, within 30 s. Raise FlowClosed if a failover has closed this flow."""
+    async def open(self, wait: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Create the topic if need be, and read it: within 30 s, or once `wait` has returned True. Raise FlowClosed at a fence."""
         try:
             topic = await asyncio.wait_for(self._read_topic(), _PATIENCE)
         except (MirrorError, OSError, asyncio.TimeoutError) as error:
-            self._give_up(error)
+            if wait is not None and await wait():
+                await self.open()
+            else:
+                self._give_up(error)
             return
         self._topic = topic
         self._is_written()
@@ -148,10 +150,8 @@ class MapKeeper:
             self._report(OffsetMapMissing(len(missing), f"{topic}-{partition}"))
 
     async def _read_others(self) -> bool:
-        """Read the blocks that other processes have written since the last time; return False if that is not possible.
-
-        With older blocks the map would go on in one that another process has completed meanwhile.
-        """
+        """Read the blocks that other processes have written since the last time; return False if that is not possible."""
+        # With older blocks the map would go on in one that another process has completed meanwhile.
         if self._topic is None:
             return False
         with contextlib.suppress(*OUTAGE, MirrorError):

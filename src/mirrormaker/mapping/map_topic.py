@@ -35,6 +35,7 @@ from mirrormaker.wire.transport.turns import in_turns
 
 # No MirrorMaker mirrors a topic whose name begins like this one.
 TOPIC = "__mirrormaker_offsets"
+NEEDED_RIGHTS = "it needs the rights Create, Read and Write on that topic"  # a mirror that writes the first row
 _MOST_BYTES = 512 << 20  # of the blocks of one source cluster
 
 
@@ -148,7 +149,9 @@ async def open_map(target: Cluster, source_id: str) -> MapTopic:
     """Return the rows of a source cluster. Raise ClusterError if the target has no map, or does not let us read it."""
     await _find(target)
     if TOPIC not in target.topics:
-        raise ClusterError(f"{target.endpoint} has no offset map (topic {TOPIC}): no mirror has written one there")
+        raise ClusterError(
+            f"{target.endpoint} has no offset map (topic {TOPIC}): no mirror has written one there; {NEEDED_RIGHTS}"
+        )
     topic = MapTopic(target, source_id)
     try:
         await topic.refresh()

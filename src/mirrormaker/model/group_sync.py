@@ -260,10 +260,12 @@ ADVICE = {
     State.BEHIND: "nothing can be done: the records are gone from the source",
     State.BEFORE_MAP: "nothing need be done: the group misses no record, and may read records again",
     State.TRIMMED: "nothing can be done: the target's retention has deleted the records",
-    State.TARGET_SHORT: "run `mirrormaker verify`: the target's log ends before records that it had acknowledged",
+    State.TARGET_SHORT: "start the mirror; its log names the offset to set",
     State.UNSTABLE: "wait until the transaction ends",
     State.UNMAPPED: "wait until the topic is mirrored with an offset map",
-    State.DELETED: "delete the offset on the target too if nobody needs it",
+    State.DELETED: "if nobody needs its offsets on the target, delete them too:"
+    " kafka-consumer-groups --bootstrap-server TARGET --delete-offsets --group GROUP --topic TOPIC; or the whole group:"
+    " kafka-consumer-groups --bootstrap-server TARGET --delete --group GROUP",
     State.OWNED: "delete the group's offsets on the target to let the mirror write them:"
     " kafka-consumer-groups --bootstrap-server TARGET --delete-offsets --group GROUP --topic TOPIC",
     State.ACTIVE: "stop the group's consumers on the target",

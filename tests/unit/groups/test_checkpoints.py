@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints, encode_heartbeat, topic_name
-from mirrormaker.model.group_sync import Memory
+from mirrormaker.groups.group_survey import Survey, as_remembered
+from mirrormaker.model.group_sync import Memory, Presence
+from mirrormaker.wire.client.group_offsets import ListedGroup
 from tests.support.keyed_log import KeyedLog
 
 # Written down from org.apache.kafka.connect.mirror.Checkpoint: STRING is an int16 length and UTF-8.
@@ -19,13 +22,44 @@ KEY = b"\0\5group" + b"\0\6orders" + b"\0\0\0\7"
 VALUE = b"\0\0" + b"\0\0\0\0\0\0\0\x64" + b"\0\0\0\0\0\0\0\xc8" + b"\0\4meta"
 
 
-def test_a_row_is_mirror_maker_2s_with_two_fields_more() -> None:
-    row = Checkpoint("group", "orders", 7, 100, 200, "meta", before=5, mark=258)
+@pytest.mark.parametrize(("is_share", "packed"), [(None, b"\0"), (False, b"\1"), (True, b"\2")])
+def test_a_row_is_mirror_maker_2s_with_three_fields_more(is_share: bool | None, packed: bytes) -> None:
+    row = Checkpoint("group", "orders", 7, 100, 200, "meta", before=5, mark=258, is_share=is_share)
     key, value = row.encode()
-    assert (key, value) == (KEY, VALUE + b"\0\0\0\0\0\0\0\5" + b"\0\0\1\2")
+    assert (key, value) == (KEY, VALUE + b"\0\0\0\0\0\0\0\5" + b"\0\0\1\2" + packed)
     assert Checkpoint.decode(key, value) == row
-    # Earlier versions wrote the first of them alone.
-    assert Checkpoint.decode(key, value[:-4]) == replace(row, mark=0)
+    # Earlier versions wrote the first two of them, or the first one alone.
+    assert Checkpoint.decode(key, value[:-1]) == replace(row, is_share=None)
+    assert Checkpoint.decode(key, value[:-5]) == replace(row, mark=0, is_share=None)
+
+
+def test_the_type_of_a_group_is_remembered() -> None:
+    checkpoints = Checkpoints(mock.Mock(), "east")
+    for is_share in (True, None):
+        checkpoints._take(Checkpoint("g", "t", 0, 1, 2, is_share=is_share))
+        assert checkpoints.is_share == {"g": True}
+    checkpoints._take(Checkpoint("g", "t", 1, 1, 2, is_share=False))
+    assert checkpoints.is_share == {"g": False}
+
+
+@pytest.mark.parametrize(
+    ("is_share", "on_target", "presence"),
+    [
+        pytest.param(True, None, Presence.FREE, id="a share group that the target lacks is created as one"),
+        pytest.param(True, "classic", Presence.OTHER_KIND, id="a share group is not written over another one"),
+        pytest.param(True, "share", Presence.FREE, id="a share group on both sides"),
+        pytest.param(False, "share", Presence.OTHER_KIND, id="consumers do not write over a share group"),
+        pytest.param(None, "share", Presence.FREE, id="without a type the target tells it"),
+        pytest.param(None, None, Presence.FREE, id="without a type, a group is one of consumers"),
+    ],
+)
+def test_a_group_of_a_source_that_is_gone_keeps_its_type(
+    is_share: bool | None, on_target: str | None, presence: Presence
+) -> None:
+    there = None if on_target is None else ListedGroup("g", 1, type=on_target)
+    here = as_remembered("g", is_share, there)
+    assert Survey({"g": here}, {} if there is None else {"g": there}, {}, {}).presence("g") is presence
+    assert here.is_share is (on_target == "share" if is_share is None else is_share)
 
 
 def test_a_row_of_mirror_maker_2_is_read() -> None:

@@ -55,6 +55,15 @@ def test_a_group_that_is_not_ready_makes_exit_code_3_and_names_the_way_out(state
     assert ("billing: orders: do this" in report.lines()) is not state.is_ready
 
 
+def test_topics_of_a_group_that_were_not_chosen_are_named_once() -> None:
+    rows = [replace(BILLING, topic=topic, left_out=("audit", "sales")) for topic in ("orders", "refunds")]
+    report = replace(REPORT, groups=rows)
+    assert report.exit_code == 0
+    assert list(report.lines())[6] == "billing also reads audit, sales, which are not among the chosen topics"
+    assert len([line for line in report.lines() if "audit" in line]) == 1
+    assert report.to_json()["groups"][0]["left_out"] == ("audit", "sales")
+
+
 def test_other_troubles_make_exit_code_3() -> None:
     report = replace(REPORT, troubles=("a mirror is still a member",))
     assert report.exit_code == 3

@@ -75,6 +75,18 @@ def test_a_topic_that_is_refused_leaves_the_others_of_the_group_alone(code: int,
     assert target.asked == [["orders", "refunds"], ["orders"]]
 
 
+@pytest.mark.parametrize("kind", ["share", "classic"])
+def test_the_type_of_a_group_is_remembered_with_its_offset(kind: str) -> None:
+    nothing: Any = None
+    listed = {"billing": ListedGroup("billing", 1, type=kind)}
+    checkpoints: Any = mock.AsyncMock()
+    entry = Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)})
+    writer = OffsetWriter(nothing, commits=False)
+    asyncio.run(writer.write(Survey(listed, {}, {}, {}), checkpoints, [("billing", "orders", entry)]))
+    ((row,),) = checkpoints.write.await_args.args
+    assert row.is_share is (kind == "share")
+
+
 def test_an_error_that_may_pass_is_tried_again_at_once() -> None:
     nothing: Any = None
     writer, target = OffsetWriter(nothing, commits=True), Target(refunds=14)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
 from mirrormaker.groups.readiness_report import as_json, lines
@@ -66,6 +67,18 @@ def test_a_long_list_of_advice_is_cut() -> None:
     assert text[-1] == "5 more are not ready; --json has the advice for each"
 
 
+def test_topics_of_a_group_that_are_not_mirrored_are_named_once_and_leave_it_ready() -> None:
+    rows = [replace(SYNCED, topic=topic, left_out=("audit",)) for topic in ("orders", "sales")]
+    text = list(lines(found(*rows), NOW))
+    assert text[-3:] == [
+        "ready to fail over: 2 of 2",
+        "offsets and records of several partitions are added up; --partitions shows each",
+        "billing also reads audit, which is not mirrored",
+    ]
+    assert found(*rows).is_ready
+    assert [row["not_mirrored"] for row in as_json(found(*rows, PENDING), NOW)["groups"]] == [["audit"], ["audit"], []]
+
+
 def test_no_group_is_not_ready() -> None:
     assert not found().is_ready
     assert list(lines(found(), NOW)) == ["no chosen group has committed an offset in a mirrored topic"]
@@ -96,6 +109,7 @@ def test_json_has_null_for_numbers_that_are_not_known() -> None:
         "last_written": NOW - 61,
         "seconds_since_written": 61.0,
         "advice": "wait until the mirror has caught up",
+        "not_mirrored": [],
         "partitions": [
             {
                 "partition": 0,

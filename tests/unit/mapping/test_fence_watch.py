@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import numpy as np
 import pytest
 
 from mirrormaker.errors import FlowClosed
 from mirrormaker.events.event import Event
-from mirrormaker.mapping import map_keeper
-from mirrormaker.mapping.fence_watch import FenceWatch
+from mirrormaker.events.partition_events import Waiting
+from mirrormaker.events.process_events import OffsetMapUnwritten
+from mirrormaker.mapping import fence_watch, map_keeper
+from mirrormaker.mapping.fence_watch import FenceGuard, FenceWatch
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map_format import BlockKey, Fence, pack_key
 from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.keyed_topic import KeyedWriter
+from mirrormaker.wire.protocol.fetch import FetchedPartition
+from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.keyed_log import KeyedLog
 from tests.support.scripted_broker import FETCH
 
@@ -148,3 +153,93 @@ def test_a_target_that_does_not_answer_is_no_fence(monkeypatch: pytest.MonkeyPat
         running.cancel()
 
     play(scenario)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_keeper, "_PATIENCE", 0.2)
+    monkeypatch.setattr(fence_watch, "_AGAIN_AFTER", 0.02)
+    monkeypatch.setattr(fence_watch, "_LOOK_EVERY", 0.02)
+
+
+def failing(log: KeyedLog, error: int, seconds: float) -> None:
+    """Answer Fetch requests with an error, and later as before."""
+    answer = log.answers[FETCH]
+
+    def refused(version: int, _body: bytes) -> bytes:
+        part = FetchedPartition(TOPIC, 0, error, -1, -1, -1, np.empty((0, 2), np.int64), None, memoryview(b""))
+        return bytes(encode_fetch_answer(version, FetchAnswer(0, [(TOPIC, bytes(16), [part])], None, [])))
+
+    log.answers[FETCH] = refused
+    asyncio.get_running_loop().call_later(seconds, log.answers.__setitem__, FETCH, answer)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_mirror_waits_until_it_can_read_whether_its_flow_is_closed() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await MapTopic(cluster, US).write_fence(FENCE)
+        events: list[Event] = []
+        guard = FenceGuard(cluster, lambda: US, events.append)
+        failing(log, 56, 0.6)  # KAFKA_STORAGE_ERROR
+        with pytest.raises(FlowClosed):
+            await keeper_of(cluster, events).open(guard.wait)
+        (event,) = events
+        assert isinstance(event, Waiting) and "closed this flow" in event.reason and TOPIC in event.reason
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_map_is_opened_once_it_can_be_read() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await KeyedWriter(cluster, TOPIC).write([(b"other", b"row")])
+        events: list[Event] = []
+        keeper = keeper_of(cluster, events)
+        failing(log, 56, 0.6)
+        await keeper.open(FenceGuard(cluster, lambda: US, events.append).wait)
+        assert not keeper.reason
+        assert [type(event) for event in events] == [Waiting]
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_mirror_that_may_not_read_the_topic_goes_on_without_it() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await MapTopic(cluster, US).write_fence(FENCE)
+        events: list[Event] = []
+        failing(log, 29, 60)  # TOPIC_AUTHORIZATION_FAILED
+        await keeper_of(cluster, events).open(FenceGuard(cluster, lambda: US, events.append).wait)
+        assert [type(event) for event in events] == [OffsetMapUnwritten]
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_mirror_without_an_offset_map_reads_the_fence_too() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        guard = FenceGuard(cluster, lambda: US, lambda _: None)
+        assert await guard.wait()
+        running = asyncio.create_task(guard.run())
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        await MapTopic(cluster, US).write_fence(FENCE)
+        with pytest.raises(FlowClosed):
+            await asyncio.wait_for(running, 5)
+        with pytest.raises(FlowClosed):
+            await FenceGuard(cluster, lambda: US, lambda _: None).wait()
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_without_the_topic_there_is_no_fence() -> None:
+    async def run() -> None:
+        log = KeyedLog("another")
+        async with log.running() as cluster:
+            await cluster.refresh()
+            guard = FenceGuard(cluster, lambda: US, lambda _: None)
+            assert not await guard.wait()
+            assert not any(key == FETCH for key, _ in log.heard)
+
+    asyncio.run(run())

@@ -17,15 +17,19 @@ _TOPICS_AT_A_TIME = 1000
 def denied(endpoint: Endpoint, operations: str | Collection[str], kind: str, name: str = "") -> str:
     """Return one line about an operation that is not allowed, with the command that grants it."""
     names = [operations] if isinstance(operations, str) else list(operations)
+    return (
+        f"{endpoint} does not give {endpoint.security.principal or 'this client'} the right to {' and '.join(names)}"
+        f" on {f'{kind} {name}'.strip()}; this grants it: {granting(endpoint, names, kind, name)}"
+    )
+
+
+def granting(endpoint: Endpoint, operations: Collection[str], kind: str, name: str = "") -> str:
+    """Return the command that grants operations to this client."""
     principal = endpoint.security.principal
     quoted = shlex.quote(principal) if principal else "User:…"
     resource = f"--{kind}" + (f" {shlex.quote(name)}" if name else "")
-    granted = " ".join(f"--operation {operation}" for operation in names)
-    return (
-        f"{endpoint} does not give {principal or 'this client'} the right to {' and '.join(names)}"
-        f" on {f'{kind} {name}'.strip()}; this grants it: kafka-acls --bootstrap-server {endpoint}"
-        f" --add --allow-principal {quoted} {granted} {resource}"
-    )
+    granted = " ".join(f"--operation {operation}" for operation in operations)
+    return f"kafka-acls --bootstrap-server {endpoint} --add --allow-principal {quoted} {granted} {resource}"
 
 
 async def missing(cluster: Cluster, topics: Iterable[str], needed: Collection[str]) -> dict[str, list[str]]:
