@@ -131,7 +131,7 @@ def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
     """Write the whole document from the stored results. Return its path."""
     lines = _stored()
     by_case = {line["case"]: line for line in lines if line["kind"] == "case"}
-    parts = [_TOP, "# Reliability\n", _summary(lines)]
+    parts = [_TOP, "# Reliability\n", _summary(lines, cases)]
     table = [_HEAD, (":--", *("--:",) * (len(_HEAD) - 2), ":--")]
     remarks = []
     for case in cases:
@@ -187,9 +187,10 @@ def _table_section(rows: Sequence[dict[str, Any]]) -> str:
     return text + ("\n" + "\n".join(f"- {remark}" for remark in remarks) + "\n" if remarks else "")
 
 
-def _summary(lines: Sequence[dict[str, Any]]) -> str:
+def _summary(lines: Sequence[dict[str, Any]], known: Sequence[Case | SeparateCase]) -> str:
     cases = [line for line in lines if line["kind"] == "case"]
-    holding = sum(line["holds"] for line in cases)
+    limits = {case.name: case.limit for case in known}
+    holding = sum(_keeps_its_promise(line["holds"], line["longest_pause"], limits.get(line["case"])) for line in cases)
     records = sum(line["records"] for line in cases)
     days = sorted({line["date"] for line in lines})
     machines = "; ".join(sorted({f"{line['cores']} cores, {line['memory_gb']} GB of memory" for line in lines}))
@@ -207,10 +208,16 @@ def _cells(case: Case | SeparateCase, result: Result) -> tuple[str, ...]:
     pause = f"{result.longest_pause:.1f} s{promise}" if result.longest_pause else ""
     lag = result.committed_lag_zero_after
     committed_lag = "" if lag is None else f"0 after {lag:.1f} s"
-    verdict = "holds" if result.holds else "does not hold"
-    if result.holds and not case.exact:
+    holds = _keeps_its_promise(result.holds, result.longest_pause, case.limit)
+    verdict = "holds" if holds else "does not hold"
+    if holds and not case.exact:
         verdict = "holds (nothing lost)"
     return (case.title, *map(_number, counts), pause, committed_lag, verdict)
+
+
+def _keeps_its_promise(holds: bool, longest_pause: float, limit: float | None) -> bool:
+    """Return True if a result holds under today's limit too, which may be younger than the result."""
+    return holds and (limit is None or longest_pause <= limit)
 
 
 def _number(value: Any) -> str:
