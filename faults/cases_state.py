@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 import threading
 import time
@@ -25,6 +26,7 @@ _QUIET = {"auto.create.topics.enable": "false"}
 _STRAY = 15.0  # seconds for which the stray member stays
 _LIMIT = 60.0  # seconds for brokers to change roles
 _VICTIM = "victim"
+_LOST = re.compile(rf"\b{_VICTIM}-0\b.*\bLOST (at most )?(\d+) records? that the target had acknowledged")
 _NO_PARTITIONS = "gets no partitions, because its subscription cannot be read"
 _NO_UTF8 = b"\0\0" + b"\0\0\0\1" + b"\0\2\xff\xfe" + b"\xff\xff\xff\xff"  # the name of its topic
 # By the source's version: Kafka 4 refuses bytes that are no subscription at all.
@@ -177,6 +179,17 @@ def truncated_target(directory: Path, result: Result) -> None:
         several.finish()
         found = count_topic(source, target, _VICTIM)
         result.notes.append(f"{found.lost} of {found.records} records are not on the target, {found.duplicated} twice")
+        _check_reported(result, several.mirror.text, found.lost)
+
+
+def _check_reported(result: Result, text: str, lost: int) -> None:
+    """Check that the mirror has reported the loss of so many records of the victim, or of more if it says "at most"."""
+    said = [(bool(at_most), int(count)) for at_most, count in _LOST.findall(text)]
+    if not lost:
+        result.problems.append("nothing is lost, so the case shows nothing")
+    elif not any(count == lost or (at_most and count > lost) for at_most, count in said):
+        numbers = ", ".join(f"{'at most ' * at_most}{count}" for at_most, count in said) or "nothing"
+        result.problems.append(f"{lost} records are lost; the mirror reports {numbers} as LOST")
 
 
 def _state(broker: Broker) -> metadata.Partition:
