@@ -40,6 +40,11 @@ class SeparateCase:
     exact: bool = True
 
 
+def is_on_request(case: Case | SeparateCase) -> bool:
+    """Return True if `make faults` leaves the case out."""
+    return isinstance(case, Case) and case.on_request
+
+
 @dataclass
 class Result:
     """The result of a case."""
