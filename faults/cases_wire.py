@@ -105,8 +105,9 @@ def _batch(generator: random.Random) -> bytes:
 
 
 def garbage(directory: Path, result: Result) -> None:
-    """Damage some answers of one broker of two, on one side after the other: garbage, cut-off ends, and single wrong bits.
+    """Damage some answers of one broker of two, on one side after the other.
 
+    They are garbage, lose their end, have one wrong bit, or break off with the connection.
     The topics on the other broker must not notice, and not a record of any topic may be lost or doubled.
     """
     generator = random.Random(7)
