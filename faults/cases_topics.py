@@ -115,11 +115,15 @@ def _revoke_reading_back(several: SeveralTopics) -> None:
 
 
 def _revoke_group(several: SeveralTopics) -> None:
-    """Without its group the mirror stands still; it must survive, and go on by itself."""
+    """Without its group the mirror stands still; it must name the missing right, survive, and go on by itself."""
+    printed = len(several.mirror.text)
     revoke(several.source, _ALICE, "Read", "group", GROUP)
     time.sleep(_TROUBLE)
-    grant(several.source, _ALICE, "Read", "group", GROUP)
     try:
+        try:
+            several.wait_for_line(f"--add --allow-principal {_ALICE} --operation Read --group {GROUP}", printed)
+        finally:
+            grant(several.source, _ALICE, "Read", "group", GROUP)
         took = several.wait_until_flowing([*several.calm, _VICTIM], _RETRIED)
         several.result.notes.append(f"everything flowed {took:.1f} s after Read on the group was granted")
     except AssertionError as error:
