@@ -81,7 +81,7 @@ def stored() -> list[Row]:
     return [Row(**row | {"notes": tuple(row["notes"])}) for row in content]
 
 
-def _place(key: _Key) -> tuple[int, list[str], int]:
+def _place(key: _Key) -> tuple[int, int, int]:
     """Return the place of a row in the table: ours before the others, those of several processes at the end."""
     tool, partitions, processes = key
     return processes, sorted(TOOLS, key=lambda name: (name != "ours", name)).index(tool), partitions
