@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,38 +24,23 @@ from tests.support.java_mirrors import Job, start_ours
 from tests.support.raw_requests import RawConnection, check_produced, produce_request, record_batch
 from tests.support.topics import EndOffsets, create_topic
 
-from bench import BUILD
+from bench import store, wide_page
 from bench.mirror_run import MirrorRun, running
 from bench.progress import step
+from bench.results import Figures
 from bench.tools import TOOLS, Tool
+from bench.wide_page import COLUMNS, FEW, MANY, Row, number
 from mirrormaker.embedded import Cluster, child_processes
 from mirrormaker.embedded.ports import free_port
 
-_FEW = 8  # partitions of the mirror that a wide one is held against
+_TOPICS = 50
 _START, _WAKE_UP = 300.0, 120.0  # seconds for a record of every partition, after the start and later
 _SETTLE, _IDLE = 5.0, 20.0  # seconds between the last record and the measurement of an idle mirror, and its length
 _POLL = 0.05  # seconds between two looks at the target's end offsets
-# Goals of ours: seconds until a record of every partition has arrived, memory, and seconds for which the loop stands still. The
-# start may take as long as that of a small mirror and of the Java MirrorMaker together, and the CPU twice as much as the latter.
-_WOKEN_WITHIN, _KB_PER_PARTITION, _BLOCKED_FOR = 2.0, 20.0, 0.1
 _LOOP = {"blocked_s": "mirrormaker_loop_blocked_seconds_max", "busy_s": "mirrormaker_loop_busy_seconds_max"}
 
 # Index files are created in full size; brokers with thousands of partitions would map gigabytes.
 _BROKER = {"log.index.size.max.bytes": "65536", "auto.create.topics.enable": "false"}
-
-Figures = dict[str, float]
-_COLUMNS = {
-    "first_s": "first record s",
-    "all_s": "all partitions s",
-    "start_cpu_s": "CPU s",
-    "idle_cpu": "idle CPU %",
-    "again_s": "a record each s",
-    "killed_s": "after a kill s",
-    "pss_mb": "PSS MB",
-    "kb_per_partition": "KB/partition",
-    "blocked_s": "loop blocked s",
-    "busy_s": "of it busy s",
-}
 
 
 @dataclass
@@ -218,74 +202,58 @@ def _loop_figures(ports: Sequence[int]) -> Figures:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure each chosen mirror with few and with many partitions."""
+    """Measure each chosen mirror with few and with many partitions. Store each row as soon as it is measured."""
     args = _arguments(arguments)
     console = Console(width=160)
-    rows: list[tuple[str, int, Figures, list[str]]] = []
+    if args.draw:
+        wide_page.write()
+        return 0
+    version = store.version()
+    for_page = (args.partitions, args.topics) == (MANY, _TOPICS)
+    rows: list[Row] = []
     for tool in args.tools:
-        for partitions, topics in ((_FEW, 1), (args.partitions, args.topics)):
+        processes = args.processes if tool == "ours" else 1
+        for partitions, topics in ((FEW, 1), (args.partitions, args.topics)):
             with step(console, f"{TOOLS[tool].title}, {partitions:,} partitions in {topics} topics") as progress:
                 wide = partitions == args.partitions
-                processes = args.processes if tool == "ours" and wide else 1
-                figures, notes = measure(tool, partitions, topics, processes, args.kill and processes > 1, progress)
-            if wide and {"pss_mb"} <= figures.keys() & rows[-1][2].keys() and processes == 1:
-                more = figures["pss_mb"] - rows[-1][2]["pss_mb"]
-                figures["kb_per_partition"] = more * 1000 / (partitions - _FEW)
-            rows.append((tool, partitions, figures, notes))
-            _keep(rows)
-    table = Table("", *_COLUMNS.values(), box=box.SIMPLE)
-    for tool, partitions, figures, _ in rows:
-        shown = (f"{figures[name]:,.3g}" if name in figures else "" for name in _COLUMNS)
-        table.add_row(f"{TOOLS[tool].title}, {partitions:,}", *shown)
+                kill = args.kill and wide and processes > 1
+                figures, notes = measure(tool, partitions, topics, processes, kill, progress)
+            if wide and {"pss_mb"} <= figures.keys() & rows[-1].figures.keys():
+                # The smaller mirror has as many processes.
+                more = figures["pss_mb"] - rows[-1].figures["pss_mb"]
+                figures["kb_per_partition"] = more * 1000 / (partitions - FEW)
+            rows.append(Row(tool, partitions, processes, figures, tuple(notes)))
+            if for_page:
+                wide_page.keep(rows[-1:], version)
+    table = Table("", *COLUMNS.values(), box=box.SIMPLE)
+    for row in rows:
+        table.add_row(row.title, *(number(row.figures[name]) if name in row.figures else "" for name in COLUMNS))
     console.print(table)
-    for tool, partitions, _, notes in rows:
-        for note in notes:
-            console.print(f"{TOOLS[tool].title}, {partitions:,}: {note}", highlight=False)
-    for goal in _goals({(tool, partitions): figures for tool, partitions, figures, _ in rows}, args.partitions):
-        console.print(goal, highlight=False)
-    console.print(f"Wrote {_keep(rows)}", highlight=False)
+    for row in rows:
+        for note in row.notes:
+            console.print(f"{row.title}: {note}", highlight=False)
+        for verdict in wide_page.goals(rows, row):
+            console.print(verdict, highlight=False)
+    if for_page:
+        wide_page.write()
+        console.print("Wrote bench/wide.json and docs/benchmarks.md", highlight=False)
     return 0
-
-
-def _keep(rows: Sequence[tuple[str, int, Figures, list[str]]]) -> Path:
-    """Write what was measured so far; return the path of the file."""
-    BUILD.mkdir(exist_ok=True)
-    file = BUILD / "bench-wide.json"
-    file.write_text(
-        json.dumps([dict(zip(("tool", "partitions", "figures", "notes"), row, strict=True)) for row in rows])
-    )
-    return file
-
-
-def _goals(figures: dict[tuple[str, int], Figures], partitions: int) -> Iterator[str]:
-    """Yield how each figure of ours compares with its goal."""
-    few, ours, java = (figures.get(key, {}) for key in (("ours", _FEW), ("ours", partitions), ("mm1", partitions)))
-    start = few["all_s"] + java["all_s"] if "all_s" in few and "all_s" in java else None
-    idle = 2 * java["idle_cpu"] if "idle_cpu" in java else None
-    for name, most in (
-        ("all_s", start),
-        ("idle_cpu", idle),
-        ("again_s", _WOKEN_WITHIN),
-        ("kb_per_partition", _KB_PER_PARTITION),
-        ("blocked_s", _BLOCKED_FOR),
-        ("busy_s", _BLOCKED_FOR),
-    ):
-        if name in ours and most is not None:
-            verdict = "met" if ours[name] <= most else "missed"
-            yield f"{_COLUMNS[name]}: {ours[name]:.3g}, at most {most:.3g}: {verdict}"
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench wide", description=__doc__)
     parser.add_argument(
-        "--partitions", type=int, default=5000, help="partitions of all topics together (default: 5000)"
+        "--partitions", type=int, default=MANY, help=f"partitions of all topics together (default: {MANY})"
     )
-    parser.add_argument("--topics", type=int, default=50, help="number of topics (default: 50)")
-    parser.add_argument("--quick", action="store_true", help="200 partitions in 10 topics: about 4 minutes")
-    parser.add_argument("--processes", type=int, default=1, help="processes of ours with many partitions (default: 1)")
+    parser.add_argument("--topics", type=int, default=_TOPICS, help=f"number of topics (default: {_TOPICS})")
+    parser.add_argument(
+        "--quick", action="store_true", help="200 partitions in 10 topics: about 4 minutes, and nothing is stored"
+    )
+    parser.add_argument("--processes", type=int, default=1, help="processes of ours (default: 1)")
     parser.add_argument("--kill", action="store_true", help="kill one of several processes in the end")
     tools = ("ours", "mm1")
     parser.add_argument("--tools", type=names_from(tools), default=tools, help="mirrors: ours,mm1")
+    parser.add_argument("--draw", action="store_true", help="write the page again from the stored rows")
     args = parser.parse_args(arguments)
     if args.quick:
         args.partitions, args.topics = 200, 10

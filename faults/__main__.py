@@ -31,7 +31,7 @@ from faults import (
     report,
     table,
 )
-from faults.case import Case, Result
+from faults.case import Case, Result, is_on_request
 from faults.clusters import FaultClusters
 from faults.runner import group_by_mirrors, run_cases, run_separate_case
 from mirrormaker.embedded import EmbeddedError
@@ -154,7 +154,7 @@ def _compare(console: Console, clusters: FaultClusters, mirror: str, seed: int) 
 
 def _arguments() -> argparse.Namespace:
     names = tuple(case.name for case in ALL)
-    usual = tuple(case.name for case in ALL if not (isinstance(case, Case) and case.on_request))
+    usual = tuple(case.name for case in ALL if not is_on_request(case))
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument(
         "--only", type=names_from(names), default=usual, metavar="CASE,...", help="run these cases (see --list)"

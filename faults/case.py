@@ -40,6 +40,11 @@ class SeparateCase:
     exact: bool = True
 
 
+def is_on_request(case: Case | SeparateCase) -> bool:
+    """Return True if `make faults` leaves the case out."""
+    return isinstance(case, Case) and case.on_request
+
+
 @dataclass
 class Result:
     """The result of a case."""
@@ -61,3 +66,14 @@ class Result:
         """Take over the counted records."""
         self.records, self.lost, self.duplicated = count.records, count.lost, count.duplicated
         self.out_of_order = count.out_of_order
+
+    def add(self, count: Count, what: str) -> None:
+        """Add the counted records of a topic or a partition. If they are not exact, that is a problem."""
+        self.records += count.records
+        self.lost += count.lost
+        self.duplicated += count.duplicated
+        self.out_of_order += count.out_of_order
+        if not count.is_exact:
+            self.problems.append(
+                f"{what}: {count.lost} lost, {count.duplicated} duplicated, {count.out_of_order} out of order"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -42,7 +43,7 @@ def _kill_a_worker(scenario: Scenario) -> None:
     # The last kill may have been its JVM: its partitions are at the other mirror then, and it starts again at leisure.
     wait_until("a Python worker of the mirror", mirror.python_workers, _STARTS_WITHIN)
     with scenario.fault():
-        os.kill(scenario.generator.choice(mirror.python_workers()), signal.SIGKILL)
+        _kill_one(scenario, "a Python worker of the mirror", mirror.python_workers)
 
 
 def _kill_a_jvm(scenario: Scenario) -> None:
@@ -52,10 +53,25 @@ def _kill_a_jvm(scenario: Scenario) -> None:
 
 
 def _kill_an_executor(scenario: Scenario) -> None:
-    executors = scenario.clusters.spark.executors()
+    executors = scenario.clusters.spark.executors
+    # The last kill may have been an executor, or the JVM that had started it: a new one takes seconds to start.
+    wait_until("an executor", executors, _STARTS_WITHIN)
     with scenario.fault():
-        if executors:  # a new one may just be starting
-            os.kill(scenario.generator.choice(executors), signal.SIGKILL)
+        _kill_one(scenario, "an executor", executors)
+
+
+def _kill_one(scenario: Scenario, what: str, running: Callable[[], list[int]]) -> None:
+    """Kill a random one of these processes. Return only after the kill: one that ends just now is not counted."""
+
+    def is_killed() -> bool:
+        pids = running()
+        with contextlib.suppress(ProcessLookupError):
+            if pids:
+                os.kill(scenario.generator.choice(pids), signal.SIGKILL)
+                return True
+        return False
+
+    wait_until(what, is_killed, _STARTS_WITHIN)
 
 
 def _kill_a_source_broker(scenario: Scenario) -> None:

@@ -14,6 +14,8 @@ from faults.scenario import Scenario
 # Seconds: the group waits 10 for a silent member, and the other process needs some time to take over and to write.
 _FROZEN = 18.0
 
+_STREAMS = 180.0  # seconds for Spark and its streams to start again
+
 
 def kill_a_process(scenario: Scenario) -> None:
     """Kill a random mirror process, and start it again when the other one has taken over."""
@@ -36,9 +38,20 @@ def kill_a_worker(scenario: Scenario) -> None:
 
 
 def kill_the_jvm(scenario: Scenario) -> None:
-    """Kill the JVM of a random mirror process."""
+    """Kill the JVM of a random mirror process, and wait until both processes mirror partitions again."""
+    victim = scenario.generator.choice(scenario.mirrors)
     with scenario.fault():
-        os.kill(scenario.generator.choice(scenario.mirrors).jvm(), signal.SIGKILL)
+        os.kill(victim.jvm(), signal.SIGKILL)
+        killed = time.monotonic()
+    # Otherwise the next kill could take the only JVM that works.
+    with scenario.fault():
+        wait_until("streams of both processes", lambda: all(map(scenario.has_streams, scenario.mirrors)), _STREAMS)
+        scenario.wait_until_shared(2)
+        took = time.monotonic() - killed
+    scenario.note_longest("the process of the killed JVM had streams and partitions again at most {} s later", took)
+    scenario.note_longest(
+        "when its streams came back, no partition stood still for more than {} s", scenario.pauses[-1]
+    )
 
 
 def kill_the_only_process(scenario: Scenario) -> None:
@@ -74,7 +87,7 @@ CASES = (
         "kill-process", "a mirror process is killed; another goes on", kill_a_process, rounds=10, limit=15, quick=True
     ),
     Case("kill-worker", "a stream's Python worker is killed", kill_a_worker, rounds=10, limit=10, quick=True),
-    Case("kill-jvm", "Spark's JVM is killed", kill_the_jvm, rounds=10),
+    Case("kill-jvm", "Spark's JVM is killed", kill_the_jvm, rounds=10, limit=15),
     Case("kill-alone", "the only process is killed and started again at once", kill_the_only_process, processes=1),
     Case("freeze-process", "a mirror process is frozen, replaced, and continued", freeze_a_process, limit=15),
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import closing
 from pathlib import Path
 
+from tests.support.counting import Count
 from tests.support.raw_requests import RawConnection, produce_many, produce_request, record_batch
 from tests.support.rewriting_proxy import RewritingProxy, random_damage
 from tests.support.topics import EndOffsets, create_topic
+from tests.support.waiting import NotInTime, wait_until
 
 from faults.case import Result, SeparateCase
+from faults.network import compare_logs
 from faults.proxy import Proxy
 from faults.several_topics import LIMIT, SeveralTopics, create_at
 from mirrormaker.embedded import Cluster
@@ -19,13 +23,15 @@ _QUIET = {"auto.create.topics.enable": "false"}
 _THIN = 2_500_000  # bytes per second in each direction: 20 Mbit/s
 _PARTITIONS = 64
 _BACKLOG = 60 << 20  # bytes: 25 s at that rate
+_WIDE = "wide"
 _RECORD = 1000  # bytes
+_COMPARED = 900  # bytes of each record
 _PER_BATCH = 256
 _STALLED = 40.0  # seconds without any progress after which the line counts as stuck
 _GARBAGE = 60.0  # seconds on each side
 _VICTIMS = ("victim-0", "victim-1", "victim-2")
 _DAMAGED = 0.05  # share of all answers
-_RECOVERED = 60.0  # seconds until everything flows again
+_RECOVERED = 60.0  # seconds until everything flows again, or is complete
 
 
 def thin_line(directory: Path, result: Result) -> None:
@@ -40,53 +46,68 @@ def thin_line(directory: Path, result: Result) -> None:
         ) as several,
     ):
         for cluster in (source, target):
-            create_topic(cluster, "wide", _PARTITIONS)
+            create_topic(cluster, _WIDE, _PARTITIONS)
         _fill(source)
         for proxy in (source_proxy, target_proxy):
             proxy.send(f"throttle {_THIN}")
         began = time.monotonic()
         several.start()
         flowing = time.monotonic()
-        ends = EndOffsets(target, "wide", _PARTITIONS)
-        wanted = _BACKLOG // _RECORD
-        arrived, since = 0, time.monotonic()
-        while arrived < wanted:
-            time.sleep(0.5)
-            if (now := ends.records()) > arrived:
-                arrived, since = now, time.monotonic()
-            elif time.monotonic() - since > _STALLED:
-                result.problems.append(f"no progress for {_STALLED:g} s after {arrived} of {wanted} records")
-                break
-        took = time.monotonic() - began
-        result.rounds, result.records = 1, arrived
-        pause = result.longest_pause = several.watch.longest_pause("calm-0", flowing)
-        result.notes.append(f"{arrived * _RECORD / 1e6 / took:.1f} MB/s of {_THIN / 1e6:g}; {took:.0f} s")
-        if pause > LIMIT:
-            result.problems.append(f"another topic stood still for {pause:.1f} s; {LIMIT:g} s are allowed")
-        ends.close()
-        for proxy in (source_proxy, target_proxy):
-            proxy.send("throttle 0")
+        with (
+            closing(EndOffsets(source, _WIDE, _PARTITIONS)) as written,
+            closing(EndOffsets(target, _WIDE, _PARTITIONS)) as ends,
+        ):
+            wanted = written.records()
+            arrived, since = 0, time.monotonic()
+            while arrived < wanted:
+                time.sleep(0.5)
+                if (now := ends.records()) > arrived:
+                    arrived, since = now, time.monotonic()
+                elif time.monotonic() - since > _STALLED:
+                    result.problems.append(f"no progress for {_STALLED:g} s after {arrived} of {wanted} records")
+                    break
+            took = time.monotonic() - began
+            result.rounds = 1
+            pause = result.longest_pause = several.watch.longest_pause("calm-0", flowing)
+            result.notes.append(f"{arrived * _RECORD / 1e6 / took:.1f} MB/s of {_THIN / 1e6:g}; {took:.0f} s")
+            if pause > LIMIT:
+                result.problems.append(f"another topic stood still for {pause:.1f} s; {LIMIT:g} s are allowed")
+            for proxy in (source_proxy, target_proxy):
+                proxy.send("throttle 0")
+            try:
+                wait_until(
+                    "every partition is complete", lambda: ends.by_partition() == written.by_partition(), _RECOVERED
+                )
+            except NotInTime as error:
+                result.problems.append(str(error))
         several.finish()
+        counts = (compare_logs(source, target, _WIDE, partition, _COMPARED) for partition in range(_PARTITIONS))
+        result.add(sum(counts, Count()), _WIDE)
 
 
 def _fill(cluster: Cluster) -> None:
-    """Write the backlog, the same number of records to each partition."""
+    """Write the backlog, the same number of records to each partition. No two records are the same."""
     generator = random.Random(4)
     per_partition = -(-_BACKLOG // (_RECORD * _PER_BATCH * _PARTITIONS))
-    values = [generator.randbytes(_RECORD - 12) for _ in range(_PER_BATCH)]
-    batch = record_batch(values)
     requests = [
-        produce_request("wide", dict.fromkeys(range(start, start + 8), batch)) for start in range(0, _PARTITIONS, 8)
+        produce_request(_WIDE, {partition: _batch(generator) for partition in range(start, start + 8)})
+        for _ in range(per_partition)
+        for start in range(0, _PARTITIONS, 8)
     ]
     connection = RawConnection(cluster.brokers[0].port)
-    for _ in produce_many([connection], requests, per_partition * len(requests), 2):
+    for _ in produce_many([connection], requests, len(requests), 2):
         pass
     connection.close()
 
 
-def garbage(directory: Path, result: Result) -> None:
-    """Damage some answers of one broker of two, on one side after the other: garbage, cut-off ends, and single wrong bits.
+def _batch(generator: random.Random) -> bytes:
+    return record_batch([generator.randbytes(_RECORD - 12) for _ in range(_PER_BATCH)])
 
+
+def garbage(directory: Path, result: Result) -> None:
+    """Damage some answers of one broker of two, on one side after the other.
+
+    They are garbage, lose their end, have one wrong bit, or break off with the connection.
     The topics on the other broker must not notice, and not a record of any topic may be lost or doubled.
     """
     generator = random.Random(7)

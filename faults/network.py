@@ -125,26 +125,29 @@ def disturb_backlog(directory: Path) -> Disturbed:
                 faults += _disturb(clusters, 1, generator, throttle=20_000_000)
             _wait_for(target, source.records(), _CATCH_UP, mirror)
             mirror.stop()
-        total = sum((_compare(clusters, partition) for partition in range(PARTITIONS)), Count())
+        total = sum((compare_logs(clusters.source, clusters.target, _TOPIC, p) for p in range(PARTITIONS)), Count())
         return Disturbed(total, faults)
 
 
-def _compare(clusters: ProxiedClusters, partition: int) -> Count:
-    """Compare a partition of the backlog. Values are repeated, so only the same values in the same order are right."""
-    source, target = (_first_bytes(cluster, partition) for cluster in (clusters.source, clusters.target))
-    surplus, both = len(target) - len(source), min(len(source), len(target))
-    return Count(len(source), max(0, -surplus), max(0, surplus), int((source[:both] != target[:both]).sum()))
+def compare_logs(source: Cluster, target: Cluster, topic: str, partition: int, width: int = 16) -> Count:
+    """Compare the first bytes of every record of a partition, at clusters of one broker.
+
+    Values may be repeated, so only the same values in the same order are right.
+    """
+    left, right = (_first_bytes(cluster, topic, partition, width) for cluster in (source, target))
+    surplus, both = len(right) - len(left), min(len(left), len(right))
+    return Count(len(left), max(0, -surplus), max(0, surplus), int((left[:both] != right[:both]).sum()))
 
 
-def _first_bytes(cluster: Cluster, partition: int) -> npt.NDArray[np.void]:
-    """Return the first 16 bytes of every record in the log."""
-    parts = [np.zeros(0, "V16")]
-    for file in sorted((cluster.directory / "broker-1" / f"{_TOPIC}-{partition}").glob("*.log")):
+def _first_bytes(cluster: Cluster, topic: str, partition: int, width: int) -> npt.NDArray[np.void]:
+    """Return the first bytes of every record in the log."""
+    parts = [np.zeros(0, f"V{width}")]
+    for file in sorted((cluster.directory / "broker-1" / f"{topic}-{partition}").glob("*.log")):
         for batches in split(memoryview(file.read_bytes())):
             assert isinstance(batches, Batches)
             batches.check()
             records = unpack(batches)
-            parts.append(records.data[records.starts[:, None] + np.arange(16)].view("V16")[:, 0])
+            parts.append(records.data[records.starts[:, None] + np.arange(width)].view(f"V{width}")[:, 0])
     return np.concatenate(parts)
 
 

@@ -10,13 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.store import commits_since, version
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from tests.support.error_rows import ROWS
 
 from faults import ROOT
-from faults.case import Case, Result, SeparateCase
+from faults.case import Case, Result, SeparateCase, is_on_request
 
 RESULTS = ROOT / "faults" / "results.jsonl"
 DOCUMENT = ROOT / "docs" / "reliability.md"
@@ -121,9 +122,11 @@ def store_readers(title: str, again: dict[str, int | None]) -> None:
 
 
 def _store_line(line: dict[str, Any], rate: int) -> None:
+    measured = version()
+    program = {"commit": measured.commit, "changed": measured.is_changed}
     machine = {"cores": os.cpu_count(), "memory_gb": round(_memory() / 1e9), "date": _today(), "rate": rate}
     lines = {(line["kind"], line["case"]): line for line in _stored()}
-    lines[line["kind"], line["case"]] = {**line, **machine}
+    lines[line["kind"], line["case"]] = {**line, **machine, **program}
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
 
 
@@ -131,7 +134,7 @@ def write_documentation(cases: Sequence[Case | SeparateCase]) -> Path:
     """Write the whole document from the stored results. Return its path."""
     lines = _stored()
     by_case = {line["case"]: line for line in lines if line["kind"] == "case"}
-    parts = [_TOP, "# Reliability\n", _summary(lines)]
+    parts = [_TOP, "# Reliability\n", _summary(lines, cases)]
     table = [_HEAD, (":--", *("--:",) * (len(_HEAD) - 2), ":--")]
     remarks = []
     for case in cases:
@@ -187,18 +190,46 @@ def _table_section(rows: Sequence[dict[str, Any]]) -> str:
     return text + ("\n" + "\n".join(f"- {remark}" for remark in remarks) + "\n" if remarks else "")
 
 
-def _summary(lines: Sequence[dict[str, Any]]) -> str:
-    cases = [line for line in lines if line["kind"] == "case"]
-    holding = sum(line["holds"] for line in cases)
-    records = sum(line["records"] for line in cases)
+def _summary(lines: Sequence[dict[str, Any]], known: Sequence[Case | SeparateCase]) -> str:
+    """Return the first lines of the page: what `make faults` runs, what runs only on request, and what was measured."""
+    by_name = {line["case"]: line for line in lines if line["kind"] == "case"}
+    stored = [(case, by_name[case.name]) for case in known if case.name in by_name]
+    usual = [(case, line) for case, line in stored if not is_on_request(case)]
+    holding = sum(_keeps_its_promise(line["holds"], line["longest_pause"], case.limit) for case, line in usual)
+    records = sum(line["records"] for _, line in usual)
     days = sorted({line["date"] for line in lines})
     machines = "; ".join(sorted({f"{line['cores']} cores, {line['memory_gb']} GB of memory" for line in lines}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return (
-        f"`make faults` ({when}; {machines}, shared by all brokers, mirrors and the load):\n"
-        f"{holding} of {len(cases)} cases hold, {records:,} records in all.\n"
-        "`python -m faults --only CASE` runs one case again; `--list` lists them.\n"
+    more = [
+        f"`{case.name}` runs only on request: {line['rounds']:,} rounds, {line['records']:,} records,"
+        f" {'holds' if _keeps_its_promise(line['holds'], line['longest_pause'], case.limit) else 'does not hold'}."
+        for case, line in stored
+        if is_on_request(case)
+    ]
+    return "\n".join(
+        (
+            f"`make faults` ({when}; {machines}, shared by all brokers, mirrors and the load):",
+            f"{holding} of {len(usual)} cases hold, {records:,} records in all.",
+            *more,
+            _commits(lines),
+            "`python -m faults --only CASE` runs one case again; `--list` lists them.\n",
+        )
     )
+
+
+def _commits(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the sentence about the program that was measured."""
+    noted = [line for line in lines if line.get("commit")]
+    if not noted:
+        return f"All {len(lines)} stored results were measured before their commit was noted."
+    commits = {line["commit"] for line in noted}
+    oldest = max(sorted(commits), key=lambda commit: len(commits & commits_since(commit)))
+    text = f"The oldest commit of the stored results is {oldest[:10]}"
+    if changed := sum(line["changed"] for line in noted):
+        text += f"; {changed} of {len(lines)} were measured with changed sources"
+    if before := len(lines) - len(noted):
+        text += f"; {before} of {len(lines)} were measured before that was noted"
+    return text + "."
 
 
 def _cells(case: Case | SeparateCase, result: Result) -> tuple[str, ...]:
@@ -207,10 +238,16 @@ def _cells(case: Case | SeparateCase, result: Result) -> tuple[str, ...]:
     pause = f"{result.longest_pause:.1f} s{promise}" if result.longest_pause else ""
     lag = result.committed_lag_zero_after
     committed_lag = "" if lag is None else f"0 after {lag:.1f} s"
-    verdict = "holds" if result.holds else "does not hold"
-    if result.holds and not case.exact:
+    holds = _keeps_its_promise(result.holds, result.longest_pause, case.limit)
+    verdict = "holds" if holds else "does not hold"
+    if holds and not case.exact:
         verdict = "holds (nothing lost)"
     return (case.title, *map(_number, counts), pause, committed_lag, verdict)
+
+
+def _keeps_its_promise(holds: bool, longest_pause: float, limit: float | None) -> bool:
+    """Return True if a result holds under today's limit too, which may be younger than the result."""
+    return holds and (limit is None or longest_pause <= limit)
 
 
 def _number(value: Any) -> str:

@@ -25,6 +25,8 @@ from faults import BUILD, ROOT
 from faults.clusters import FaultClusters, revive
 from mirrormaker.embedded import Cluster
 
+_STREAMS = 2  # of each mirror process
+
 # Seconds for mirrors to start and share the partitions. Two of them take 8 on two cores that are otherwise idle.
 _START = 180.0
 
@@ -84,7 +86,8 @@ class Scenario:
         """Start one more mirror process in the group."""
         directory = self.directory / f"mirror-{len(list(self.directory.glob('mirror-*'))) + 1}"
         directory.mkdir()
-        options: tuple[str, ...] = ("--whitelist", self.topic, "--num.streams", "2", "--progress.interval.ms", "1000")
+        options: tuple[str, ...] = ("--whitelist", self.topic, "--num.streams", str(_STREAMS))
+        options += ("--progress.interval.ms", "1000")
         if self.master is not None:
             # Executors would otherwise connect to the driver by its host name.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -93,6 +96,11 @@ class Scenario:
         mirror = MirrorProcess(directory, *addresses, *options, group=self.group)
         self.mirrors.append(mirror.start())
         return mirror
+
+    def has_streams(self, mirror: MirrorProcess) -> bool:
+        """Return True while a mirror's streams run, here or on the Spark cluster."""
+        on_cluster = "--spark.master" in mirror.options
+        return bool(self.clusters.spark.executors()) if on_cluster else len(mirror.python_workers()) >= _STREAMS
 
     def java_job(self) -> Job:
         """Return the job for a Java MirrorMaker in the same group."""

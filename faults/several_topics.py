@@ -155,15 +155,7 @@ class SeveralTopics:
         if not self.mirror.has_ended and (code := self.mirror.stop()):
             self.result.problems.append(f"the mirror was asked to stop and ended with exit code {code}")
         for topic in (*self.calm, *others):
-            found = count_topic(self.source, self.target, topic)
-            self.result.records += found.records
-            self.result.lost += found.lost
-            self.result.duplicated += found.duplicated
-            self.result.out_of_order += found.out_of_order
-            if not found.is_exact:
-                self.result.problems.append(
-                    f"{topic}: {found.lost} lost, {found.duplicated} duplicated, {found.out_of_order} out of order"
-                )
+            self.result.add(count_topic(self.source, self.target, topic), topic)
         if self.load.failures:
             self.result.problems.append(f"the load itself failed: {self.load.failures[0]}")
 

@@ -18,7 +18,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from tests.support.refusals import Exchange, Refusal, Script
 
-Damage = Callable[[bytes], bytes]  # an answer as the broker sent it -> as the client gets it, both with their length
+# An answer as the broker sent it -> as the client gets it, both with their length. If the length promises more than there
+# is, the connection ends there.
+Damage = Callable[[bytes], bytes]
 
 _START = 10.0  # seconds until the proxy listens
 _LARGEST = 64 << 20  # bytes of a request or an answer, also as the limit of the streams' buffers
@@ -166,6 +168,8 @@ class _Link:
         if damage is not None and (damaged is None or self._port in damaged):
             frame = damage(frame)
         self._to_client.write(frame)
+        if len(frame) - 4 < struct.unpack_from(">i", frame)[0]:
+            self._to_client.close()
 
 
 async def _read(reader: Reader) -> bytes:
@@ -174,17 +178,22 @@ async def _read(reader: Reader) -> bytes:
 
 
 def random_damage(generator: random.Random, share: float) -> Damage:
-    """Return a function that damages this share of all answers: garbage, a cut-off end, or one wrong bit."""
+    """Return a function that damages this share of all answers.
+
+    They become garbage, lose their end, have one wrong bit, or break off: then the length promises more than is sent.
+    """
 
     def damage(frame: bytes) -> bytes:
         if generator.random() >= share:
             return frame
-        kind = generator.randrange(3)
+        kind = generator.randrange(4)
         if kind == 0:
             return frame[:4] + generator.randbytes(len(frame) - 4)
         if kind == 1:
             kept = frame[8 : generator.randrange(8, len(frame) + 1)]
             return struct.pack(">i", len(kept) + 4) + frame[4:8] + kept
+        if kind == 2:
+            return frame[: generator.randrange(4, len(frame))]
         place = generator.randrange(8 * 4, 8 * len(frame))
         flipped = bytearray(frame)
         flipped[place // 8] ^= 1 << place % 8
