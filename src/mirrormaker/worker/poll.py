@@ -20,10 +20,10 @@ _WIDE = 8 << 20  # bytes: a line that brings so many in time is not thin
 _LEAST_SHARE = 32 << 10
 
 # Batches a second that a broker has for us: up to the first, each of them is fetched at once; from the second on, polls are
-# `_LONGEST_PAUSE` seconds apart, and bring six or more at a time. A poll, its answer and the request to the target cost brokers and
+# `_LONGEST_PAUSE` seconds apart, and bring two or more at a time. A poll, its answer and the request to the target cost brokers and
 # mirror about as much for one small batch as for ten.
 _FEW, _MANY = 500, 1500
-_LONGEST_PAUSE = 0.004
+_LONGEST_PAUSE = 0.0015
 _CRUMBS = 128 << 10  # bytes: a poll that brings more is worth its cost
 _REMEMBERED = 0.1  # seconds over which batches are counted
 
