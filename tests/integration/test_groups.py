@@ -93,14 +93,12 @@ def test_a_group_with_consumers_on_the_target_is_left_alone_until_they_stop(
     group = f"{topic_name}-live"
     send(source, topic_name, 0, 100)
     consumer = KafkaConsumer(
-        topic_name,
-        bootstrap_servers=target.bootstrap,
-        group_id=group,
-        enable_auto_commit=False,
-        session_timeout_ms=9000,
-        metadata_max_age_ms=1000,
+        bootstrap_servers=target.bootstrap, group_id=group, enable_auto_commit=False, session_timeout_ms=9000
     )
     try:
+        # A client that joins before it knows the topic gets no partitions, and may not join again.
+        wait_until("the consumer knows the topic", lambda: bool(consumer.partitions_for_topic(topic_name)), 30)
+        consumer.subscribe([topic_name])
         wait_until("the consumer has partitions", lambda: bool(consumer.poll(200) or consumer.assignment()), 30)
         commit(source, group, topic_name, {0: 30, 1: 40})
         mirror.wait_for(f"group {group} is not kept in step on the target: {topic_name}: active on the target")

@@ -126,7 +126,7 @@ def topics(clusters: tuple[Cluster, Cluster, Cluster], tmp_path_factory: pytest.
         return sum(is_kept(row) for rows in read(source, names["filtered"]).values() for row in rows)
 
     write(0)
-    write_with_java(source, (names["transactions"], "none", 300, "transactions"))
+    write_with_java(source, (names["transactions"], "none", 500, "streams"))
     time.sleep(1.1)  # segment.ms: the next record rolls the segment, and closed segments are compacted
     send(source, names["compacted"], 1, 5000, 1)
     wait_until("the log is compacted", lambda: len(read(source, names["compacted"])[0]) < 900, 60)
@@ -158,7 +158,7 @@ def topics(clusters: tuple[Cluster, Cluster, Cluster], tmp_path_factory: pytest.
                 for worker in (*mirror.python_workers()[:2], *handling.python_workers()[:1]):
                     os.kill(worker, signal.SIGKILL)
                 writing.result()
-            write_with_java(source, (names["transactions"], "lz4", 300, "transactions"))
+            write_with_java(source, (names["transactions"], "lz4", 500, "streams"))
             mirror.wait_until(lambda: mirrored("plain") == 1000)
             write(20_000)
             mirror.kill()

@@ -9,18 +9,20 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Writes records with Kafka's own producer. Arguments: the bootstrap servers, then four for each topic: its name, a codec, the
- * number of records, and "plain" or "transactions". Values are unique; some records have no key, some have headers; timestamps
- * are not in order.
+ * number of records, and "plain", "transactions" or "streams". Values are unique; some records have no key, some have headers;
+ * timestamps are not in order. Every other transaction is aborted. Those of "streams" are 100 ms apart, as Kafka Streams commits,
+ * and three of ten are aborted.
  */
 public class Writer {
-    public static void main(String[] args) {
+    public static void main(String[] args) throws InterruptedException {
         for (int at = 1; at < args.length; at += 4) {
-            boolean transactions = args[at + 3].equals("transactions");
-            write(args[0], args[at], args[at + 1], Integer.parseInt(args[at + 2]), transactions);
+            write(args[0], args[at], args[at + 1], Integer.parseInt(args[at + 2]), args[at + 3]);
         }
     }
 
-    private static void write(String bootstrap, String topic, String codec, int count, boolean transactions) {
+    private static void write(String bootstrap, String topic, String codec, int count, String kind)
+        throws InterruptedException {
+        boolean transactions = !kind.equals("plain"), streams = kind.equals("streams");
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("compression.type", codec);
@@ -45,12 +47,14 @@ public class Writer {
                     producer.flush();
                 }
                 if (transactions && last) {
-                    if (number / 25 % 2 == 1) {
+                    int transaction = number / 25;
+                    if (streams ? transaction % 10 % 3 == 1 && transaction % 10 < 8 : transaction % 2 == 1) {
                         producer.flush();
                         producer.abortTransaction();
                     } else {
                         producer.commitTransaction();
                     }
+                    Thread.sleep(streams ? 100 : 0);
                 }
             }
         }

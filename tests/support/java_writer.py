@@ -11,7 +11,7 @@ from mirrormaker.embedded.java_runtime import java
 
 
 def write_with_java(cluster: Cluster, *topics: tuple[str, str, int, str]) -> None:
-    """Write to topics with Kafka's own producer: (topic, codec, records, "plain" or "transactions")."""
+    """Write to topics with Kafka's own producer: (topic, codec, records, "plain", "transactions" or "streams")."""
     program = Path(__file__).with_name("Writer.java")
     # The newest client that speaks to brokers before 2.1 is of version 3.
     version = cluster.version if int(cluster.version.split(".")[0]) > 2 else "3.9.2"

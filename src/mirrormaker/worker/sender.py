@@ -16,7 +16,7 @@ from mirrormaker.wire.transport.connection import Connection, Part
 from mirrormaker.worker.outlet import Outlet
 from mirrormaker.worker.stream_task import StreamTask
 
-# Bytes of a batch that is sent at once. Smaller ones wait for the other batches of the same fetch, microseconds later.
+# Bytes of one partition's batches that are sent at once. Fewer wait for the batches of other partitions, microseconds later.
 _LARGE = 64 << 10
 
 
@@ -43,7 +43,7 @@ class Sender:
         A fetch at the live end brings one small batch of each partition, and all of them go in one request.
         """
         self.ready[outlet] = None
-        if len(outlet.ready) > 1 or outlet.ready[0].size >= _LARGE:
+        if outlet.ready[0].size * len(outlet.ready) >= _LARGE:
             self.pump()
         elif self._pump_soon is None:
             self._pump_soon = asyncio.get_running_loop().call_soon(self.pump)

@@ -181,6 +181,7 @@ def test_behind_an_old_batch_young_ones_go_one_by_one_until_one_is_acknowledged(
         stage.fetched(
             cursor, [*numbered(101, 1, timestamp=1000), *numbered(102, 1), *numbered(103, 1), *numbered(104, 1)]
         )
+        await settle()
         for number, in_flight in ((21, [21]), (22, [22]), (23, [23, 24])):
             assert stage.wires[1].numbers() == in_flight
             stage.wires[1].answer(base_offset=980 + number)

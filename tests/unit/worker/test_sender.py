@@ -92,7 +92,7 @@ def neighbours(stage: Stage) -> tuple[Cursor, Cursor]:
     return stage.take(), stage.take(replace(START, partition=1, cuts=(Cut(1, 20, 1000),)))
 
 
-def test_the_small_batches_of_one_fetch_leave_in_one_request(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_batches_of_one_fetch_leave_in_few_requests(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(stage: Stage) -> None:
         first, second = neighbours(stage)
         await until(lambda: first.flowing and second.flowing)
@@ -105,10 +105,10 @@ def test_the_small_batches_of_one_fetch_leave_in_one_request(play: Play, monkeyp
             requests.append(sum(isinstance(part, memoryview) for part in parts))
 
         monkeypatch.setattr(stage.wires[1], "send", count)
-        stage.fetched(first, batches(10, offset=110))
+        stage.fetched(first, batches(10, 10, offset=110))
         stage.fetched(second, batches(10))
         await settle()
-        assert requests == [2]
+        assert requests == [2, 1]
 
     play(scene)
 
