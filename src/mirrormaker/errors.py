@@ -323,3 +323,9 @@ class DriverGone(MirrorError):
 def describe(error: BaseException) -> str:
     """Return an error in one line, also if it carries no text."""
     return str(error) or type(error).__name__
+
+
+def describe_any(error: BaseException) -> str:
+    """Return an error in one line, with its type if nobody expects it: then it is a bug of ours."""
+    is_expected = isinstance(error, (*OUTAGE, MirrorError))
+    return describe(error) if is_expected else f"unexpected {type(error).__name__}: {error}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaProducer
 from kafka.admin import ConfigResource, KafkaAdminClient
 
 from mirrormaker.embedded import Cluster
@@ -98,12 +100,13 @@ def test_a_broken_batch_stops_its_partition_alone_until_it_is_repaired(
     assert_same(second, target, topic_name, 200)
 
 
+LIMIT, BEFORE = "max.message.bytes", "100000"
 CHANGES = (
     ("message.timestamp.type", "LogAppendTime"),
     ("cleanup.policy", "compact,delete"),
     ("retention.ms", "90000000"),
     ("compression.type", "gzip"),
-    ("max.message.bytes", "200000"),
+    (LIMIT, "200000"),
     ("message.timestamp.type", "CreateTime"),
 )
 
@@ -112,8 +115,8 @@ def test_settings_that_change_on_either_side_while_the_mirror_runs_change_nothin
     second: Cluster, target: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     for cluster in (second, target):
-        cluster.create_topic(topic_name, partitions=2)
-    written = 0
+        cluster.create_topic(topic_name, partitions=2, config={LIMIT: BEFORE})
+    written, large = 0, os.urandom(150_000)
     with MirrorProcess(
         tmp_path, second.bootstrap, target.bootstrap, "--whitelist", topic_name, group=topic_name
     ) as mirror:
@@ -121,16 +124,25 @@ def test_settings_that_change_on_either_side_while_the_mirror_runs_change_nothin
             for cluster in (second, target):
                 admin = KafkaAdminClient(bootstrap_servers=[cluster.bootstrap])
                 try:
-                    admin.alter_configs([ConfigResource("TOPIC", topic_name, {name: value})])
+                    # What is not named goes back to its default.
+                    admin.alter_configs([ConfigResource("TOPIC", topic_name, {LIMIT: BEFORE, name: value})])
                 finally:
                     admin.close()
                 write(second, topic_name, 60, 2, start=written)
                 written += 60
                 wait_until_equal(second, target, topic_name, 2, mirror)
+            if name == LIMIT:
+                # Only a mirror that notices the new limit sends this.
+                sender = KafkaProducer(bootstrap_servers=[second.bootstrap])
+                sender.send(topic_name, large, b"large", partition=0).get(10)
+                sender.close()
+                wait_until_equal(second, target, topic_name, 2, mirror)
         assert "stop" not in mirror.text, mirror.text
         assert mirror.stop() == 0, mirror.text
+    found = read(target, topic_name)
     for partition, rows in read(second, topic_name).items():
-        assert [row.value for row in read(target, topic_name)[partition]] == [row.value for row in rows]
+        assert [row.value for row in found[partition]] == [row.value for row in rows]
+    assert large in [row.value for row in found[0]]
 
 
 def test_a_target_topic_that_was_deleted_and_created_again_gets_what_follows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import traceback
 from typing import Protocol
 
 from mirrormaker.control.control_encoding import MAX_MESSAGE, DriverEnd
@@ -17,6 +18,7 @@ from mirrormaker.control.control_session import HANDSHAKE_BYTES, DriverHandshake
 from mirrormaker.control.frames import FrameConnection
 from mirrormaker.control.lease import LEASE
 from mirrormaker.errors import BadMessage
+from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.wire.transport.turns import give_way
 
 _HELLO_WITHIN = 5.0  # seconds for a stranger to prove itself
@@ -120,6 +122,8 @@ class ControlServer:
         task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
+        # The stream finds its connection closed, and Spark starts it again.
+        watch(task, traceback.print_exception)
 
     async def _serve(self, connection: FrameConnection) -> None:
         """Serve one connection from its challenge to its end."""

@@ -51,6 +51,7 @@ from mirrormaker.wire.client.configs import broker_number
 from mirrormaker.wire.protocol import old_brokers
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import InitProducerIdRequest, JoinGroupRequest
+from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.wire.transport.turns import in_turns
 from mirrormaker.zookeeper.lookup import ZooKeeperLookup, endpoint_of
 
@@ -261,13 +262,8 @@ class Flow:
         """Run a task beside the others; its failure is the flow's."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.fail(error)
+        task.add_done_callback(self._tasks.discard)
+        watch(task, self.fail)
 
     async def _tick_every_second(self) -> None:
         for second in itertools.count(1):

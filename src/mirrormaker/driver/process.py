@@ -10,6 +10,8 @@ import signal
 import socket
 import time
 import traceback
+from collections.abc import Coroutine
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -22,9 +24,10 @@ from mirrormaker.driver.loop_watch import LoopWatch
 from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, take_snapshot
 from mirrormaker.driver.spark_supervisor import SparkSupervisor
 from mirrormaker.driver.summary import guarantee, name_of, opening_lines
-from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe
+from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, describe_any
 from mirrormaker.events.process_events import (
     Finished,
+    HelperFailed,
     LostInTotal,
     SourceBack,
     SourceFailed,
@@ -46,6 +49,7 @@ from mirrormaker.status.documents import Status
 from mirrormaker.status.figures import SnapshotSums, Totals, duration
 from mirrormaker.status.http_server import StatusServer
 from mirrormaker.status.snapshot import Snapshot
+from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.worker.handler import load_handler, load_listener
 
 _RETRY_AFTER = 5.0  # seconds until a source that failed is tried again
@@ -116,8 +120,12 @@ class MirrorDriver:
             await self._close()
             raise
         runs = [asyncio.create_task(self._keep(number, unreachable.get(number))) for number in range(len(self.sources))]
-        beside = (self._show_progress(), self._loop_watch.run(), build_archive_later(self._engine, self.display.report))
-        watching = [asyncio.create_task(work) for work in beside]
+        archive = build_archive_later(self._engine, self.display.report)
+        watching = [
+            self._beside("the display of the progress", self._show_progress()),
+            self._beside("the watch over the event loop", self._loop_watch.run()),
+            self._beside("the preparation of the archive", archive),
+        ]
         failure: BaseException | None = None
         try:
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
@@ -136,6 +144,12 @@ class MirrorDriver:
             finally:
                 await self._close()
         return self._conclude(failure)
+
+    def _beside(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that records do not need: if it dies, it is said, and they flow on."""
+        task = asyncio.create_task(work)
+        watch(task, lambda error: self.display.report(HelperFailed(name, describe_any(error))))
+        return task
 
     def stop(self) -> None:
         """End all flows in good order."""
@@ -206,20 +220,12 @@ class MirrorDriver:
 
     async def _run_flow(self, flow: Flow) -> MirrorError | None:
         """Run a flow to its end; return its failure, or raise it if it ends the process."""
-        failure: MirrorError
-        back = asyncio.create_task(self._report_back(flow))
+        back = self._beside(f"the look whether {name_of(flow)} is back", self._report_back(flow))
         try:
             await flow.run()
             return None
-        except OUTAGE as error:
-            failure = ClusterError(f"{name_of(flow)}: {describe(error)}")
-        except MirrorError as error:
-            failure = error
-        except (
-            Exception
-        ) as error:  # a bug of ours is the trouble of one source: it is said, and the source is tried again
-            traceback.print_exc()
-            failure = ClusterError(f"{name_of(flow)}: unexpected {type(error).__name__}: {error}")
+        except Exception as error:
+            failure = _failure_of(flow, error)
         finally:
             back.cancel()
         # A source that has worked once may work again; with a single source, a failure at the start ends the process.
@@ -235,8 +241,11 @@ class MirrorDriver:
             self.flows[number] = self._new_flow(number)
         try:
             await self.flows[number].connect()
-        except ClusterError as error:
-            return error
+        except Exception as error:
+            failure = _failure_of(self.flows[number], error)
+            if failure.scope is Scope.PROCESS:
+                raise
+            return failure
         return None
 
     async def _report_back(self, flow: Flow) -> None:
@@ -356,6 +365,15 @@ class MirrorDriver:
             return "127.0.0.1", "127.0.0.1"
         host = self._engine.given.get("spark.driver.host") or _driver_host()
         return self._engine.given.get("spark.driver.bindAddress") or host, host
+
+
+def _failure_of(flow: Flow, error: Exception) -> MirrorError:
+    """Return why a source is not mirrored. A bug of ours is the trouble of one source, which is tried again."""
+    if isinstance(error, MirrorError) and not isinstance(error, OUTAGE):
+        return error
+    if not isinstance(error, OUTAGE):
+        traceback.print_exception(error)
+    return ClusterError(f"{name_of(flow)}: {describe_any(error)}")
 
 
 def _driver_host() -> str:

@@ -19,6 +19,7 @@ from mirrormaker.model.topic_filter import Filter, Matcher
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.cluster_description import Topic
 from mirrormaker.wire.transport.threads import run_in_thread
+from mirrormaker.wire.transport.turns import give_way, in_turns
 
 _SYNC_EVERY = 5.0  # seconds; a new topic is mirrored after two of them at most
 
@@ -57,16 +58,19 @@ class TopicSync:
         matcher = await self._matcher()
         await self._source.refresh()
         await self._target.refresh()
-        known = self._source.topics.values()
-        # Java's matcher asks the JVM for each name that it has not seen yet.
-        names = [*self._source.topics, *self._source.refused]
-        await run_in_thread(lambda: [matcher(name) for name in names])
-        chosen = self._filter.chosen(known, matcher)
-        self.left_out = self._filter.left_out(known, matcher)
+        known, not_described = list(self._source.topics.values()), list(self._source.refused)
+        # There may be thousands of topics, and Java's matcher asks the JVM for each name that it has not seen yet.
+        chosen, self.left_out, _ = await run_in_thread(
+            lambda: (
+                self._filter.chosen(known, matcher),
+                self._filter.left_out(known, matcher),
+                [matcher(name) for name in not_described],
+            )
+        )
         refused = await self._permissions.find_missing(chosen, self._filter.names)
         troubles = self._find_not_described(matcher)
         troubles |= {name: TopicTrouble(reason) for name, reason in refused.items()}
-        smaller = {topic.name for topic in chosen if self._routing.is_smaller_on_target(topic.name)}
+        smaller = {topic.name async for topic in in_turns(chosen) if self._routing.is_smaller_on_target(topic.name)}
         positions = [
             owned.position
             for owned in self._scheduler
@@ -75,7 +79,9 @@ class TopicSync:
         grow = {position.topic for position in positions if self._routing.had_equal_counts(position)}
         troubles |= await self._topics.ensure([topic for topic in chosen if topic.name not in troubles], grow)
         self._take_note(troubles, any(topic.name not in troubles for topic in chosen))
+        await give_way()
         self._renumbering.check_partition_counts()
+        await give_way()
         # Partitions that are mirrored stay: their stream finds out by itself if a topic refuses them.
         mirrored = {key[0] for key in self._scheduler.owned}
         usable = [topic for topic in chosen if topic.name not in troubles or topic.name in mirrored]

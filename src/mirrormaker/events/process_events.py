@@ -35,6 +35,14 @@ class PreparingArchive(
 
 
 @dataclass(frozen=True)
+class HelperFailed(Event, words="{name} has ended: {reason}; records flow on"):
+    """Something beside the mirror has died; it comes back with the next start."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class SessionStopped(
     Event, kind=Kind.TAKEOVER, words="Spark's session was stopped, by someone or by the cluster; starting another"
 ):
@@ -112,8 +120,7 @@ class StoppedInTotal(Event, kind=Kind.STOPPED, words="stopped: {reason}"):
 
 @dataclass(frozen=True)
 class LockDirectoryRefused(
-    Event,
-    words="{refused} is not a directory of this user; the lock files of group instance ids are in {used} instead",
+    Event, words="{refused} is not a directory of this user; the lock files of group instance ids are in {used} instead"
 ):
     """Somebody else has made the directory that lock files are usually in."""
 
@@ -147,9 +154,7 @@ class StreamBack(Event, kind=Kind.RECOVERED, words="stream {stream} is back"):
 class StreamsCovered(
     Event,
     kind=Kind.TAKEOVER,
-    words=(
-        "stream {streams} has not returned after {seconds:.0f} s; its {partitions} partitions move to the other streams"
-    ),
+    words="stream {streams} has not returned after {seconds:.0f} s; its {partitions} partitions move to the other streams",
 ):
     """The other streams take over from streams that have not returned."""
 
@@ -201,9 +206,7 @@ class ListenerFailed(Event, kind=Kind.REBALANCE, words="the rebalance listener's
 
 @dataclass(frozen=True)
 class Rebalanced(
-    Event,
-    kind=Kind.REBALANCE,
-    words="rebalance: {gained} partitions come, {given_up} go, {owned} are mirrored here",
+    Event, kind=Kind.REBALANCE, words="rebalance: {gained} partitions come, {given_up} go, {owned} are mirrored here"
 ):
     """The group has assigned other partitions to this process."""
 

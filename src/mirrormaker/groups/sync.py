@@ -18,11 +18,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, MirrorError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, describe_any
 from mirrormaker.events import event
 from mirrormaker.events.group_events import (
     CheckpointsNotCompacted,
     GroupSyncFailed,
+    HeartbeatsFailed,
 )
 from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
 from mirrormaker.groups.group_news import GroupNews
@@ -128,24 +129,28 @@ class GroupSync:
     async def _beat(self) -> None:
         alias = self._settings.alias or self._source.id
         beats = Heartbeats(self._target, alias, self._settings.target_alias or self._target.id)
-        is_started = False
+        is_started, reported = False, ""
         while True:
             try:
                 if not is_started:
                     await beats.start()
                     is_started = True
                 await beats.beat()
+                reported = ""
             except (*OUTAGE, ClusterError):
                 # The mirror itself reports a target that is away.
                 pass
+            except Exception as error:  # whatever it is, groups are kept in step without heartbeats
+                reason = describe_any(error)
+                if reason != reported:
+                    reported = reason
+                    self._report(HeartbeatsFailed(reason))
             await asyncio.sleep(self._settings.heartbeat_interval)
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
             return denied(self._target.endpoint, ("Create", "Read", "Write"), "topic", self._checkpoints.topic)
-        if isinstance(error, (*OUTAGE, MirrorError)):
-            return describe(error)
-        return f"unexpected {type(error).__name__}: {error}"
+        return describe_any(error)
 
     # -- one round
 

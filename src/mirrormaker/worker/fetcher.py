@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
-from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Silent, describe, raise_for
+from mirrormaker.errors import BrokerError, ConnectionLost, CorruptBatch, Silent, describe, describe_any, raise_for
 from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
@@ -18,6 +19,7 @@ from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records.batch import Batches
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
+from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
@@ -169,7 +171,14 @@ class Fetcher:
         refresh = asyncio.ensure_future(self._refresh(topics))
         self._refreshes.add(refresh)
         refresh.add_done_callback(self._refreshes.discard)
+        watch(refresh, partial(self._refresh_failed, topics))
         return refresh
+
+    def _refresh_failed(self, topics: set[str], error: Exception) -> None:
+        """Let the partitions say so. A leader that is the wrong one answers with the next error, and it is tried again."""
+        for cursor in self.cursors:
+            if cursor.topic in topics:
+                cursor.note = f"source: its metadata cannot be read: {describe_any(error)}"
 
     async def _poll_when_possible(self) -> None:
         if (pause := self._next_poll_at - time.monotonic()) > 0:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,12 @@ from typing import Any, TypeVar
 from mirrormaker.control.control_client import ControlClient
 from mirrormaker.control.control_messages import Take
 from mirrormaker.control.lease import LEASE, PRODUCE_TIMEOUT_MS, REPORT_EVERY, lease_clock
-from mirrormaker.errors import BrokerError, DriverGone, LogReplaced, MirrorError, describe
+from mirrormaker.errors import BrokerError, DriverGone, LogReplaced, MirrorError, describe, describe_any
 from mirrormaker.kafka_errors import LEADER_NOT_AVAILABLE
 from mirrormaker.model.position import Position
 from mirrormaker.wire.client.cluster import Cluster, topic_id
 from mirrormaker.wire.protocol.codec import TopicPartition
+from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.wire.transport.turns import in_turns
 from mirrormaker.worker.buffer import Buffer
 from mirrormaker.worker.cursor import Cursor
@@ -64,7 +66,7 @@ class Stream:
         # The ids of topics on source and target when their cursors were last checked.
         self._topic_ids: dict[str, tuple[bytes, bytes]] = {}
         self.metadata = StreamMetadata(self.source, self.target, self._source_refreshed, self._check_topics)
-        self._fetchers = Fetchers(self.source, work, self.buffer, self.metadata.refresh_source)
+        self._fetchers = Fetchers(self.source, work, self.buffer, self.metadata.refresh_source, self._fail)
         self.handler, self._no_handler = None, ""
         try:
             self.handler = load_handler(work.handler, work.handler_object)
@@ -80,6 +82,8 @@ class Stream:
         self._was_told_to_stop = False
         self._stopping = asyncio.Event()
         self._is_cut_off = False  # from the driver, and so without a lease
+        # The error that ended one of the stream's own tasks, and with it the stream.
+        self._failure: Exception | None = None
 
     # -- the life of a stream
 
@@ -88,6 +92,7 @@ class Stream:
         task = self.work
         client = await ControlClient.open(task.control, task.secret, task.flow, task.job, self.number, self.attempt)
         listening = asyncio.create_task(self._follow_orders(client))
+        watch(listening, self._fail)
         self._spawn(self.metadata.follow_target(self._target_topics))
         try:
             next_tick = time.monotonic() + REPORT_EVERY
@@ -111,7 +116,7 @@ class Stream:
             self._close()
         if self._is_cut_off and not self._was_told_to_stop:
             # Spark starts a failed task again; a task that returns is done for good.
-            raise DriverGone("the driver does not answer")
+            raise self._failure or DriverGone("the driver does not answer")
         return [cursor.current for cursor in self.cursors.values()]
 
     async def _finish(self, client: ControlClient) -> None:
@@ -147,9 +152,23 @@ class Stream:
                     self._stopping.set()
                     self.reporting.is_urgent.set()
         except DriverGone:
-            self._is_cut_off = True
-            self._stopping.set()
-            self.reporting.is_urgent.set()
+            self._end_at_once()
+
+    def _end_at_once(self) -> None:
+        """End like a stream that is killed: connections are reset, and the driver goes on from the last report."""
+        self._is_cut_off = True
+        self._stopping.set()
+        self.reporting.is_urgent.set()
+
+    def _fail(self, error: Exception) -> None:
+        """End the stream, and raise the error to Spark, which starts it again.
+
+        One of its tasks has died. It may be in the middle of anything, so nothing less is safe: without it, partitions could
+        wait for ever.
+        """
+        traceback.print_exception(error)
+        self._failure = self._failure or error
+        self._end_at_once()
 
     def _extend_lease(self, number: int) -> None:
         """The lease counts from when the answered report was sent: answers may have waited in a frozen process."""
@@ -217,6 +236,7 @@ class Stream:
         task = asyncio.create_task(work)
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
+        watch(task, self._fail)
 
     def _knows_topics(self, cursor: Cursor) -> bool:
         """Return True if the metadata has all of the cursor's topics, with as many partitions as the driver has seen."""
@@ -236,19 +256,28 @@ class Stream:
 
     async def _mirror(self, cursor: Cursor) -> None:
         """Run one cursor to its end, and report the outcome."""
-        is_fresh = self._is_up_to_date(cursor)
-        while not (cursor.is_released or self._no_handler or (is_fresh and self._knows_topics(cursor))):
-            is_fresh = True
-            await cursor.unless_released(self._learn_topics(cursor))
-        if self._no_handler:
-            # Without it, records would be sent that nobody has handled.
-            cursor.stop(cursor.stop_error(cursor.offset, self._no_handler))
+        # Without its handler, records would be sent that nobody has handled.
+        reason = self._no_handler
+        try:
+            await self._wait_for_topics(cursor)
+        except Exception as error:  # nothing of it is under way yet, so the others can go on
+            traceback.print_exc()
+            reason = describe_any(error)
+        if reason:
+            cursor.stop(cursor.stop_error(cursor.offset, reason))
         else:
             await cursor.run()
         self.reporting.ended(cursor)
         del self.cursors[cursor.topic, cursor.partition]
         if (take := self._next.pop((cursor.topic, cursor.partition), None)) is not None:
             self._take(take)
+
+    async def _wait_for_topics(self, cursor: Cursor) -> None:
+        """Wait until the metadata has the cursor's topics, as the driver has seen them."""
+        is_fresh = self._is_up_to_date(cursor)
+        while not (cursor.is_released or self._no_handler or (is_fresh and self._knows_topics(cursor))):
+            is_fresh = True
+            await cursor.unless_released(self._learn_topics(cursor))
 
     def _target_topics(self) -> set[str]:
         """Return the topics that this stream's cursors write to."""

@@ -68,7 +68,7 @@ class _SharedCall:
                 await self._call(topics)
             finally:
                 self._under_way = None
-            self._not_before = time.monotonic() + self._pause
+                self._not_before = time.monotonic() + self._pause
 
 
 class StreamMetadata:
@@ -122,8 +122,8 @@ class StreamMetadata:
         """Notice within a minute that a topic of the target was created again, or that its settings have changed."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY)
-            await self.refresh_target(topics())
             try:
+                await self.refresh_target(topics())
                 await self.read_settings(topics() & self.target.topics.keys())
             except OUTAGE:
                 continue  # the next round tries again

@@ -171,3 +171,23 @@ def test_a_partition_that_stopped_is_tried_again_and_spoken_of_once(monkeypatch:
         line.close()
 
     with_office(body)
+
+
+def test_a_bug_of_the_driver_ends_the_connection_and_is_not_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    async def body(office: Office) -> None:
+        monkeypatch.setattr(office.scheduler, "stream_reported", fail)
+        line = await office.stream(0)
+        await line.report(report(1))
+        with pytest.raises(DriverGone):
+            while True:
+                await hear(line)
+        await asyncio.sleep(0)
+        assert "ValueError: a bug" in capsys.readouterr().err, "before the garbage collector finds the task"
+        line.close()
+
+    with_office(body)

@@ -18,8 +18,9 @@ from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
 from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
+from mirrormaker.events.partition_events import PartitionStopped
 from mirrormaker.model.ledger import pack
-from mirrormaker.model.position import Position
+from mirrormaker.model.position import Cut, Position
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
 from mirrormaker.wire.protocol.codec import TopicPartition
@@ -323,5 +324,38 @@ def test_a_partition_that_leaves_while_others_wait_for_their_identities_keeps_it
         office.ledger.commit_new = commit_late  # type: ignore[method-assign, assignment]
         await office.acquire(("a", 0), ("b", 0))
         assert office.flowing == kept.kept == {("a", 0)}
+
+    asyncio.run(play())
+
+
+def test_an_entry_that_is_too_wide_for_a_commit_keeps_only_its_own_partition_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        office = Office()
+        office.source, office.target = new_topics(wide=FULL, a=FULL, b=FULL)
+        office.start()
+        await office.acquire(("wide", 0), ("a", 0))
+        assert office.flowing == {("wide", 0), ("a", 0)}
+        # After a restart one that goes on has grown too wide, while a new one starts.
+        wide = office.scheduler.owned["wide", 0].position
+        cuts = tuple(Cut(partition, 7 * partition, 100 * partition) for partition in range(2000))
+        find = StartPositions.find
+
+        async def find_wide(starts: StartPositions, *given: Any) -> Any:
+            found = await find(starts, *given)
+            continued = [replace(p, cuts=cuts) if p.key == wide.key else p for p in found.continued]
+            return replace(found, continued=continued)
+
+        monkeypatch.setattr(StartPositions, "find", find_wide)
+        office.start()
+        office.events.clear()
+        for _ in range(2):
+            await office.acquire(("wide", 0), ("a", 0), ("b", 0))
+            assert office.flowing == {("a", 0), ("b", 0)}
+        (event,) = office.events
+        assert isinstance(event, PartitionStopped) and "wide-0" in event.text
+        assert office.scheduler.owned["wide", 0].stop_reason == event.text
+        assert office.ledger.rows["wide", 0] == (wide.offset, pack(wide)), "its entry stays as it was"
 
     asyncio.run(play())

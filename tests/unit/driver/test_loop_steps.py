@@ -19,20 +19,31 @@ from mirrormaker.driver.acquire import Acquisition, Parts
 from mirrormaker.driver.committer import Committer
 from mirrormaker.driver.flow import Flow
 from mirrormaker.driver.group_protocol import Generation, Row, decode_assignment, encode_subscription
+from mirrormaker.driver.loop_watch import LoopWatch
 from mirrormaker.driver.membership import Membership
+from mirrormaker.driver.observer import Earlier, ObservedSource, Rows, take_snapshot
 from mirrormaker.driver.owned_partition import OwnedPartition
+from mirrormaker.driver.permissions import Permissions
 from mirrormaker.driver.rebalance_listener import RebalanceListener
+from mirrormaker.driver.renumber import Renumbering
 from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.scheduler import Reactions, Scheduler
 from mirrormaker.driver.start_positions import StartPositions
+from mirrormaker.driver.topic_sync import TopicSync
+from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.errors import BrokerError, DriverGone
 from mirrormaker.mapping.fence_watch import FenceWatch
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.partition_life import Life, Running, Waiting
 from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.model.topic_filter import Filter, Matcher, python_matcher
 from mirrormaker.settings.clients import source_settings
 from mirrormaker.settings.properties import load
+from mirrormaker.status.documents import Status
+from mirrormaker.status.event_log import EventLog
+from mirrormaker.status.snapshot import FLOWING, WAITING, Snapshot
+from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.transport.turns import give_way, in_turns
 from tests.support.keyed_log import KeyedLog
@@ -209,13 +220,13 @@ class Streams(ControlServer):
         self.orders.setdefault(stream, []).append(order)
 
 
-async def mirrored_by(*streams: int) -> Scheduler:
+async def mirrored_by(*streams: int, keys: Sequence[TopicPartition] = PARTITIONS) -> Scheduler:
     """Return a scheduler whose streams mirror all partitions."""
     control = Streams(*streams)
     scheduler = Scheduler(0, len(streams), control, nothing, Reactions(lambda: True, nothing, nothing, nothing), "log")
     for stream in streams:
         scheduler.stream_arrived(stream)
-    async for topic, partition in in_turns(PARTITIONS):
+    async for topic, partition in in_turns(keys):
         position = Position(topic, partition, 0, 0, "", Identity(partition, 0), "", "", 1, (Cut(partition, 0, 0),))
         scheduler.add(OwnedPartition(position, Life(Waiting(True)), committed=position))
     await give_way()
@@ -295,3 +306,81 @@ def test_the_partitions_of_a_stream_that_dies_go_to_the_others_in_short_steps(mo
         assert {owned.stream for owned in scheduler} == {0}
 
     assert longest_step(cover()) < MOST * 3 // 5
+
+
+def test_the_status_of_five_thousand_partitions_that_all_move_is_made_in_short_steps() -> None:
+    flow: Any = Flow.__new__(Flow)
+    flow.source = flow.target = ScriptedLogs({}, "source")
+    flow.source.topics = dict.fromkeys(topic for topic, _ in PARTITIONS)
+    flow.settings = SimpleNamespace(path="old.properties", group_id="mirror")
+    flow.membership = Group()
+    flow.topic_sync, flow.undelivered = SimpleNamespace(troubles={}), SimpleNamespace(count=0)
+    flow.renumbering, flow.group_sync = SimpleNamespace(lost=()), None
+    rows, watch, seen = Rows(), LoopWatch(), list[Snapshot]()
+
+    def snapshot() -> Snapshot:
+        source = ObservedSource(flow, Earlier(), "here-0", "")
+        seen.append(take_snapshot([source], rows, ("exactly once, in order", "acks=all"), 1 << 20, watch, False))
+        return seen[-1]
+
+    async def show() -> None:
+        flow.ready = asyncio.Event()
+        flow.scheduler = scheduler = await mirrored_by(0, 1)
+        status = Status(snapshot, EventLog(), 1000)
+        for state in (FLOWING, WAITING):
+            await give_way()
+            for owned in scheduler:
+                owned.state, owned.high_watermark = state, 5
+            scheduler.changes += 1
+            await give_way()
+            status.tick()
+            # The display of the progress looks at the same rows.
+            assert snapshot().partitions is status.snapshot.partitions
+            assert {row.state for row in status.snapshot.partitions} == {state}
+        # None of them has a start position.
+        scheduler.owned.clear()
+        scheduler.changes += 1
+        await give_way()
+        status.tick()
+
+    assert longest_step(show()) < MOST
+    assert {len(found.partitions) for found in seen} == {len(PARTITIONS)}
+
+
+def test_five_thousand_topics_are_kept_in_step_in_short_steps() -> None:
+    keys = [(f"wide-{number}", 0) for number in range(len(PARTITIONS))]
+    source, target = TopicsOnly({}, "source"), TopicsOnly({}, "target")
+    for cluster in (source, target):
+        cluster.topics = {name: Topic(name, bytes(16), False, {0: Partition(1, 0, 1)}) for name, _ in keys}
+    settings = source_settings(load({"bootstrap.servers": "source:9092", "group.id": "mirror"}, "source"))
+    routing = Routing(source, target, "target", None, None, False)
+    starts = StartPositions(source, target, settings, routing, False, nothing)
+    topics, permissions = TargetTopics(source, target, nothing), Permissions(source, target)
+    subscribed: list[int] = []
+    group: Any = SimpleNamespace(subscribe=lambda names: subscribed.append(len(list(names))))
+
+    async def matcher() -> Matcher:
+        return python_matcher("wide.*")
+
+    async def look() -> None:
+        scheduler = await mirrored_by(0, 1, keys=keys)
+        renumbering = Renumbering(
+            scheduler, nothing, starts, nothing, nothing, abort_on_send_failure=False, spawn=nothing, fail=nothing
+        )
+        sync = TopicSync(
+            source, target, Filter("wide.*", exclude=False), matcher, group, scheduler, routing, topics, permissions,
+            renumbering, nothing, lambda: True,
+        )  # fmt: skip
+        for _ in range(3):
+            await give_way()
+            await sync.sync()
+
+    assert longest_step(look()) < MOST
+    assert subscribed == [len(keys)] * 3
+
+
+class TopicsOnly(ScriptedLogs):
+    """A cluster that has topics and does not tell permissions."""
+
+    async def lists_permissions(self) -> bool:
+        return False

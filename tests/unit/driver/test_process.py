@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mirrormaker.console.log_display import LogDisplay
+from mirrormaker.driver.flow import Flow
 from mirrormaker.driver.process import MirrorDriver
-from mirrormaker.errors import ClusterError
+from mirrormaker.errors import BrokerError, ClusterError, StoreError
 from mirrormaker.events.event import Event
 from mirrormaker.events.process_events import SourceBack, SourceFailed
 from mirrormaker.model.topic_filter import Filter
@@ -116,8 +117,8 @@ def test_a_signal_before_topics_are_known_is_not_taken_for_a_wrong_pattern() -> 
 class PlayedFlow:
     """A flow that is ready or not, and then ends with an error, or runs until it is stopped."""
 
-    def __init__(self, *, ready: bool, error: Exception | None) -> None:
-        self.number, self.was_started, self.ready = 0, False, asyncio.Event()
+    def __init__(self, *, ready: bool, error: Exception | None, number: int = 0) -> None:
+        self.number, self.was_started, self.ready = number, False, asyncio.Event()
         self.settings = SimpleNamespace(endpoint="source:9092", group_id="g")
         self.source = SimpleNamespace(endpoint="source:9092")
         self.scheduler = SimpleNamespace(counts=None)
@@ -164,3 +165,137 @@ def test_a_source_that_has_worked_is_tried_again_until_it_works(monkeypatch: pyt
 def test_a_single_source_that_fails_at_the_start_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError):
         keep(monkeypatch, (False, ClusterError("no right to Read on group g")))
+
+
+def process_of(*flows: Any) -> tuple[Any, list[Any]]:
+    """Return a process with these sources, as far as it keeps them, and the list of its events."""
+    process: Any = MirrorDriver.__new__(MirrorDriver)
+    events: list[Any] = []
+    process.sources, process.flows = [flow.settings for flow in flows], list(flows)
+    process.display = SimpleNamespace(report=events.append)
+    process._troubles, process._earlier, process._stopping = {}, {}, asyncio.Event()
+    return process, events
+
+
+class LastingFlow(PlayedFlow):
+    """A flow that runs until it is stopped."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(ready=True, error=None, number=number)
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        self.was_started = True
+        self.ready.set()
+        await self.stopped.wait()
+
+
+def test_a_bug_in_one_source_is_said_once_and_tried_again_while_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mirrormaker.driver.process._RETRY_AFTER", 0.001)
+    monkeypatch.setattr("mirrormaker.driver.process.Earlier.plus", lambda self, flow: self)
+
+    async def play() -> list[Any]:
+        other, back = LastingFlow(1), LastingFlow(0)
+        played: list[Any] = [PlayedFlow(ready=False, error=ValueError("a bug")) for _ in range(3)]
+        process, events = process_of(played.pop(0), other)
+        played.append(back)
+        process._new_flow = lambda number: played.pop(0)
+        runs = [asyncio.ensure_future(process._keep(number, None)) for number in range(2)]
+        async with asyncio.timeout(10):
+            await back.ready.wait()
+        await asyncio.sleep(0)
+        assert other.was_started and not any(run.done() for run in runs)
+        other.stopped.set()
+        back.stopped.set()
+        await asyncio.gather(*runs)
+        return events
+
+    failed, there_again = asyncio.run(play())
+    assert failed == SourceFailed("source:9092: unexpected ValueError: a bug", has_others=True)
+    assert isinstance(there_again, SourceBack)
+    assert capsys.readouterr().err.count("ValueError: a bug") == 3
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), BrokerError(-1, "Metadata"), ConnectionResetError("gone")])
+def test_a_source_that_cannot_be_reached_again_for_any_reason_is_tried_on(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anything else would end the process, and with it the other sources."""
+    monkeypatch.setattr("mirrormaker.driver.process._RETRY_AFTER", 0.001)
+    monkeypatch.setattr("mirrormaker.driver.process.Earlier.plus", lambda self, flow: self)
+    failures = [error, error]
+
+    async def connect() -> None:
+        if failures:
+            raise failures.pop(0)
+
+    async def play() -> list[Any]:
+        process, events = process_of(PlayedFlow(ready=True, error=ClusterError("away")))
+        last = PlayedFlow(ready=True, error=None)
+        monkeypatch.setattr(last, "connect", connect)
+        process._new_flow = lambda number: last
+        await process._keep(0, None)
+        return events
+
+    first, second, back = asyncio.run(play())
+    assert first == SourceFailed("away")
+    assert second.reason.startswith("source:9092: ") and str(error) in second.reason
+    assert isinstance(back, SourceBack) and not failures
+
+
+def test_a_helper_that_dies_is_said_with_its_type() -> None:
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    async def play() -> list[Any]:
+        process, events = process_of()
+        await asyncio.wait([process._beside("the display of the progress", fail())])
+        await asyncio.sleep(0)
+        return events
+
+    (event,) = asyncio.run(play())
+    assert event.text == "the display of the progress has ended: unexpected ValueError: a bug; records flow on"
+
+
+def test_a_source_that_fails_for_a_reason_of_the_whole_process_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrormaker.driver.process._RETRY_AFTER", 0.001)
+    monkeypatch.setattr("mirrormaker.driver.process.Earlier.plus", lambda self, flow: self)
+
+    async def connect() -> None:
+        raise StoreError("the key store is gone")
+
+    async def play() -> None:
+        process, _ = process_of(PlayedFlow(ready=True, error=ClusterError("away")))
+        last = PlayedFlow(ready=True, error=None)
+        monkeypatch.setattr(last, "connect", connect)
+        process._new_flow = lambda number: last
+        await process._keep(0, None)
+
+    with pytest.raises(StoreError, match="the key store is gone"):
+        asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_task_of_a_flow_that_dies_fails_the_flow(is_cancelled: bool) -> None:
+    """Also if something was cancelled that the task has waited for: it would be over without an error."""
+
+    async def keep(answer: asyncio.Future[None]) -> None:
+        await answer
+
+    async def play() -> None:
+        flow: Any = Flow.__new__(Flow)
+        loop = asyncio.get_running_loop()
+        flow._tasks, flow._stop, flow._failure = set(), asyncio.Event(), loop.create_future()
+        answer: asyncio.Future[None] = loop.create_future()
+        flow._spawn(keep(answer))
+        await asyncio.sleep(0)
+        answer.cancel() if is_cancelled else answer.set_exception(ValueError("a bug"))
+        async with asyncio.timeout(5):
+            await flow._unless_ended(asyncio.Event().wait())
+
+    with pytest.raises(
+        RuntimeError if is_cancelled else ValueError, match="was cancelled" if is_cancelled else "a bug"
+    ):
+        asyncio.run(play())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 import pytest
 
 from mirrormaker.errors import ConnectionLost
+from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.worker import fetcher as fetcher_module
 from mirrormaker.worker import poll
@@ -467,3 +469,41 @@ def test_a_full_buffer_is_waited_for() -> None:
         await broker.asked(2)
 
     play_source(scene)
+
+
+def test_a_refresh_that_fails_is_named_and_the_partitions_are_fetched_again(
+    accepted: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher_module, "_PAUSE", 0.01)
+    failures: list[Exception] = [ValueError("a bug"), ConnectionLost("source:1 hung up")]
+    notes: list[str] = []
+
+    async def scene(stream: Stream) -> None:
+        broker = SourceBroker(stream)
+
+        async def refresh(topics: Iterable[str]) -> None:
+            assert set(topics) == {"t"}
+            raise failures.pop(0)
+
+        broker._refresh = refresh
+        fetcher, cursor = broker.fetcher(), broker.cursor()
+        fetcher.join(cursor)
+        # After a connection that is lost.
+        await broker.asked(1)
+        broker.connections[-1].close(ConnectionLost("gone"))
+        assert (await broker.asked(2)).offsets == {("t", 0): 100}
+        notes.append(cursor.note)
+        # And after an error of the partition.
+        broker.answer(row(error=NOT_LEADER_OR_FOLLOWER), session=SESSION)
+        await until(lambda: not failures and not fetcher._refreshes)
+        notes.append(cursor.note)
+        await broker.asked(3)
+        broker.answer(row(0, records(100)))
+        await until(lambda: accepted == [(0, 105)])
+        assert not cursor.note
+
+    play_source(scene)
+    assert notes == [
+        "source: its metadata cannot be read: unexpected ValueError: a bug",
+        "source: its metadata cannot be read: source:1 hung up",
+    ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirrormaker.errors import ConnectionLost
 from mirrormaker.model.position import Cut
 from mirrormaker.wire.client.cluster_description import Partition, Topic
 from mirrormaker.worker import fetchers as fetchers_module
@@ -63,6 +64,7 @@ def test_many_partitions_without_a_leader_share_one_refresh(monkeypatch: pytest.
         broker = SourceBroker(stream, partitions=500)
         led = stream.source.topics["t"]
         refreshed: list[set[str]] = []
+        died: list[Exception] = []
 
         async def refresh(topics: Iterable[str]) -> None:
             refreshed.append(set(topics))
@@ -71,7 +73,7 @@ def test_many_partitions_without_a_leader_share_one_refresh(monkeypatch: pytest.
             for cursor in cursors:
                 fetchers.fetch(cursor)
 
-        fetchers = Fetchers(stream.source, TASK, stream.buffer, refresh)
+        fetchers = Fetchers(stream.source, TASK, stream.buffer, refresh, died.append)
         stream.source.topics = {"t": Topic("t", bytes(16), False, {p: Partition(-1, 0, 1) for p in range(500)})}
         cursors = [cursor_of(stream, partition) for partition in range(500)]
         for cursor in cursors:
@@ -81,8 +83,60 @@ def test_many_partitions_without_a_leader_share_one_refresh(monkeypatch: pytest.
         assert refreshed == [{"t"}] * 3
         assert not cursors[0].note
         await until(lambda: fetchers._looking is not None and fetchers._looking.done())
+        assert not died
 
     play_source(scene)
+
+
+def test_partitions_without_a_leader_say_that_their_metadata_cannot_be_read_and_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetchers_module, "_LEADERLESS_PAUSE", 0.01)
+
+    async def scene(stream: Stream) -> None:
+        broker = SourceBroker(stream)
+        led, refreshes = stream.source.topics["t"], 0
+
+        async def refresh(topics: Iterable[str]) -> None:
+            nonlocal refreshes
+            refreshes += 1
+            if not cursor.note.endswith("unexpected ValueError: a bug"):
+                raise ValueError("a bug")
+            stream.source.topics = {"t": led}
+            fetchers.fetch(cursor)
+
+        fetchers = Fetchers(stream.source, TASK, stream.buffer, refresh, lambda _: None)
+        stream.source.topics = {"t": Topic("t", bytes(16), False, {0: Partition(-1, 0, 1)})}
+        cursor = cursor_of(stream)
+        fetchers.fetch(cursor)
+        assert (await broker.asked(1)).offsets == {("t", 0): 100}
+        assert refreshes == 2 and not cursor.note
+
+    play_source(scene)
+
+
+def test_a_fetcher_that_dies_is_not_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the call, the partitions of its broker would wait for ever."""
+    died: list[Exception] = []
+
+    def closes_badly(*_: object) -> None:
+        raise ValueError("a bug")
+
+    async def scene(stream: Stream) -> None:
+        broker = SourceBroker(stream)
+
+        async def refresh(topics: Iterable[str]) -> None: ...
+
+        fetchers = Fetchers(stream.source, TASK, stream.buffer, refresh, died.append)
+        cursor = cursor_of(stream)
+        fetchers.fetch(cursor)
+        await broker.asked(1)
+        monkeypatch.setattr("mirrormaker.worker.fetcher.fetch_again", closes_badly)
+        broker.connections[0].close(ConnectionLost("gone"))
+        await until(lambda: bool(died))
+
+    play_source(scene)
+    assert [type(error) for error in died] == [ValueError]
 
 
 def test_a_cursor_follows_its_leader_and_forgets_what_the_old_one_still_sends() -> None:

@@ -301,3 +301,86 @@ def test_a_stream_looks_at_all_of_its_partitions_twice_a_second_and_not_whenever
     assert len(driver.reports) <= many + ticks + 2
     assert looked_at <= many * ticks
     assert driver.events == ["arrived", "left"]
+
+
+def test_a_partition_that_fails_before_it_begins_stops_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[int] = []
+
+    def knows_topics(_: Stream, cursor: Cursor) -> bool:
+        if cursor.partition == 0:
+            raise ValueError("a bug")
+        return True
+
+    async def run(cursor: Cursor) -> None:
+        started.append(cursor.partition)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Stream, "_knows_topics", knows_topics)
+    monkeypatch.setattr(Cursor, "run", run)
+
+    async def body() -> Stream:
+        stream = Stream(work(), 0, 0)
+        for partition in (0, 1):
+            stream._take(Take(replace(POSITION, partition=partition), True, partition + 1))
+        await asyncio.sleep(0.05)
+        return stream
+
+    stream = asyncio.run(body())
+    assert started == [1] and list(stream.cursors) == [("orders", 1)]
+    (end,) = stream.reporting.report((), 0).ended
+    assert isinstance(end.outcome, Stopped) and not end.outcome.final
+    assert end.outcome.reason == "orders-0 stops at source offset 5: unexpected ValueError: a bug"
+    assert end.partition.tenancy == 1 and end.partition.clean
+    assert "ValueError: a bug" in capsys.readouterr().err
+
+
+async def fail_soon(*_: Any) -> None:
+    await asyncio.sleep(0.01)
+    raise ValueError("a bug")
+
+
+def take_nothing(*_: Any) -> None:
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "replacement"),
+    [
+        (StreamMetadata, "follow_target", fail_soon),
+        (Cursor, "run", fail_soon),
+        (Reporting, "ended", take_nothing),
+        (Stream, "_take", take_nothing),
+    ],
+)
+def test_a_stream_whose_own_task_dies_ends_with_its_error_and_sends_nothing_more(
+    owner: type, method: str, replacement: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark starts it again. Otherwise its partitions, or all orders, could wait for ever."""
+
+    async def run(cursor: Cursor) -> None:
+        cursor.done.set_result(None)
+
+    monkeypatch.setattr(Stream, "_knows_topics", lambda *_: True)
+    monkeypatch.setattr(Cursor, "run", run)
+    monkeypatch.setattr(owner, method, replacement)
+
+    async def body() -> Stream:
+        server, driver = ControlServer(), Driver()
+        server.register(0, driver)
+        await server.open("127.0.0.1", "127.0.0.1")
+        stream = Stream(replace(work(), control=server.address, secret=server.secret), 0, 0)
+        running = asyncio.create_task(stream.run())
+        while not server.is_connected(0, 0):
+            await asyncio.sleep(0.01)
+        server.order(0, 0, given(1))
+        with pytest.raises(ValueError, match="a bug"):
+            await asyncio.wait_for(running, 2)
+        await server.close()
+        await asyncio.sleep(0.05)
+        return stream
+
+    stream = asyncio.run(body())
+    assert not stream.has_lease()
+    assert "ValueError: a bug" in capsys.readouterr().err

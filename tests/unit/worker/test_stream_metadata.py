@@ -252,3 +252,51 @@ def test_a_limit_that_somebody_else_has_read_again_counts_as_changed(play_with_l
         assert not cursor.done.done(), cursor.done.result()
 
     play_with_log(scene)
+
+
+def test_the_target_is_followed_on_after_a_round_that_failed_in_any_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stream_metadata, "_FOLLOW_EVERY", 0.001)
+    monkeypatch.setattr(stream_metadata, "_REFRESH_PAUSE", 0.0)
+    target = target_with(max_message_bytes="5000")
+    failures: list[Exception] = [ValueError("a bug"), ConnectionLost("gone")]
+
+    async def on_source(topics: set[str]) -> None:
+        return None
+
+    def on_target(topics: set[str]) -> None:
+        if failures:
+            raise failures.pop(0)
+
+    async def body() -> None:
+        metadata = StreamMetadata(target, target, on_source, on_target)
+        following = asyncio.create_task(metadata.follow_target(lambda: {"topic-1"}))
+        async with asyncio.timeout(10):
+            while metadata.max_message_bytes("topic-1") != 5000:
+                await asyncio.sleep(0.001)
+        following.cancel()
+
+    asyncio.run(body())
+    assert not failures
+    assert "ValueError: a bug" in capsys.readouterr().err
+
+
+def test_calls_that_fail_keep_their_pause() -> None:
+    """A refresh that fails each time would otherwise be repeated without end."""
+    calls = 0
+
+    async def call(topics: set[str]) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError("a bug")
+
+    async def body() -> None:
+        shared = stream_metadata._SharedCall(call, pause=60)
+        with pytest.raises(ValueError, match="a bug"):
+            await shared({"t"})
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(shared({"t"}), 0.05)
+
+    asyncio.run(body())
+    assert calls == 1
