@@ -25,6 +25,7 @@ from mirrormaker.wire.protocol.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    decode_response,
 )
 
 # Kafka's limit for names of topics is 249 characters; before 0.10 it was 255.
@@ -45,6 +46,16 @@ def check_answer(request: ApiMessage, answer: Any) -> None:
         check(request, answer)
     except BadFrame as error:
         raise BadFrame(f"the answer to {request.name} makes no sense: {error}") from error
+
+
+def read_offsets(request: ApiMessage, data: memoryview, version: int) -> Any:
+    """Decode and check what any group has committed: an application can commit a negative number, which is no offset."""
+    answer = decode_response(type(request), data, version)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.committed_offset = max(-1, partition.committed_offset)
+    check_answer(request, answer)
+    return answer
 
 
 def check_topic_name(topic: str) -> None:

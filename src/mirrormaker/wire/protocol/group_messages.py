@@ -59,13 +59,14 @@ class TopicOffsets:
         self.raw, self._count, self._is_plain = raw, count, is_plain
 
     def rows(self) -> dict[int, CommittedRow]:
-        """Return the partitions."""
+        """Return the partitions. An application can commit any negative number, such as -5: that is no offset."""
         found: dict[int, CommittedRow]
         if self._is_plain:
             table = np.frombuffer(self.raw, _PLAIN, self._count)
             columns = (table[name].tolist() for name in ("partition", "offset", "error"))
             found = {
-                partition: CommittedRow(offset, "", error) for partition, offset, error in zip(*columns, strict=True)
+                partition: CommittedRow(max(-1, offset), "", error)
+                for partition, offset, error in zip(*columns, strict=True)
             }
         else:
             found = {}
@@ -73,11 +74,9 @@ class TopicOffsets:
             for at, begin, end in row_places(Reader(memoryview(raw), True, MOST_ROWS), self._count):
                 partition, offset, _epoch = _ROW.unpack_from(raw, at)
                 (error,) = _SHORT.unpack_from(raw, end)
-                found[partition] = CommittedRow(offset, str(raw[begin:end], "utf-8", "replace"), error)
+                found[partition] = CommittedRow(max(-1, offset), str(raw[begin:end], "utf-8", "replace"), error)
         if len(found) != self._count or min(found, default=0) < 0:
             raise BadFrame("the answer to OffsetFetch names a partition twice, or one that cannot be")
-        if any(row.offset < -1 and not row.error for row in found.values()):
-            raise BadFrame("the answer to OffsetFetch holds a negative offset")
         return found
 
     @classmethod
