@@ -7,6 +7,7 @@ and offsets, ids and partition numbers are what Kafka makes them. An answer with
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import islice
 from typing import Any
 
 from mirrormaker.errors import BadFrame
@@ -180,11 +181,13 @@ def _check_unique(kind: str, names: Collection[Hashable]) -> None:
 
 def _check_same(asked: Iterable[Hashable], answered: Iterable[Hashable]) -> None:
     """Raise BadFrame unless the answer is about everything that was asked for, and about nothing else."""
-    wanted, found = set(asked), list(answered)
+    wanted = set(asked)
+    found = list(islice(answered, len(wanted) + 1))
     missing, foreign = wanted.difference(found), set(found) - wanted
-    if missing or foreign or len(found) > len(wanted):
-        text = f"it is about {len(found)} things, {len(foreign)} of them not asked for, and {len(missing)} are missing"
-        raise BadFrame(text)
+    if len(found) > len(wanted):
+        raise BadFrame(f"it is about more than the {len(wanted)} things that were asked for")
+    if missing or foreign:
+        raise BadFrame(f"{len(foreign)} things in it were not asked for, and {len(missing)} are missing")
 
 
 _CHECKS: dict[type[ApiMessage], Callable[[Any, Any], None]] = {

@@ -125,20 +125,25 @@ def decode_response(request: type[ApiMessage], data: memoryview | bytes, version
         raise BadFrame(f"the answer to {request.name} (version {version}) cannot be decoded: {error}") from error
 
 
-def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed."""
+def decode_subscription(data: bytes, members: int = 1) -> ConsumerProtocolSubscription:
+    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed.
+
+    All members of a group together may cost what one answer may; none of them can use up the share of another.
+    """
     try:
-        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data)
+        share = schema_decoder.MOST_WORK // members
+        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data, share)
         _check_numbers(subscription.owned_partitions)
         return subscription
     except BadFrame as error:
         raise BadFrame(f"a group member's subscription cannot be decoded: {error}") from error
 
 
-def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode the partitions that a group's leader assigns to a member; raise BadFrame if the bytes are malformed."""
+def decode_assignment(data: bytes, members: int = 1) -> ConsumerProtocolAssignment:
+    """Decode the partitions that a group's leader assigns to one of so many members, as `decode_subscription` does."""
     try:
-        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data)
+        share = schema_decoder.MOST_WORK // members
+        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data, share)
         _check_numbers(assignment.assigned_partitions)
         return assignment
     except BadFrame as error:
