@@ -100,6 +100,8 @@ def _inputs_of(row: Recorded) -> tuple[str, list[_Input]]:
     if row.api_key == group_messages.OFFSET_FETCH and row.version >= group_messages.FETCH_VERSIONS[0]:
         # Answers about many groups have a decoder of their own.
         found.append(_Input(row.answer, lambda data: _discard(_offset_fetch, data)))
+    if row.api_key == group_messages.OFFSET_COMMIT and row.version >= group_messages.COMMIT_VERSIONS[0]:
+        found.append(_Input(row.answer, lambda data: _discard(_offset_commit, data)))
     return str(request.name), found
 
 
@@ -115,7 +117,13 @@ def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
 
 
 def _offset_fetch(data: bytes) -> object:
-    return group_messages.decode_offset_fetch(memoryview(data), [CONSUMERS])
+    found = group_messages.decode_offset_fetch(memoryview(data), [CONSUMERS])
+    return [offsets.rows() for group in found.values() for offsets in group.topics.values()]
+
+
+def _offset_commit(data: bytes) -> object:
+    rows = [group_messages.CommitRow(ORDERS, partition, 1) for partition in (0, 1)]
+    return group_messages.decode_offset_commit(memoryview(data), rows)
 
 
 _SHARED_ROWS = [group_messages.CommitRow(ORDERS, 0, 1)]

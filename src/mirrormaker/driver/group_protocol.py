@@ -58,9 +58,9 @@ def encode_subscription(
     )
 
 
-def decode_subscription(data: bytes) -> Member:
-    """Read a member's subscription, and the part of it that only our own members send."""
-    subscription = messages.decode_subscription(data)
+def decode_subscription(data: bytes, members: int = 1) -> Member:
+    """Read the subscription of one of so many members, and the part of it that only our own members send."""
+    subscription = messages.decode_subscription(data, members)
     streams, generation = decode_user_data(bytes(subscription.user_data or b""))
     owned = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
     return Member(frozenset(subscription.topics), streams, owned, generation)

@@ -377,12 +377,12 @@ class Membership:
         raise ClusterError(f"group {self.group} on {self.cluster.endpoint}: {error}")
 
 
-def _subscriptions(rows: Iterable[Any]) -> tuple[dict[str, Member], dict[str, BadFrame]]:
+def _subscriptions(rows: Sequence[Any]) -> tuple[dict[str, Member], dict[str, BadFrame]]:
     """Return what the members ask for. One that cannot be understood gets nothing, and the others get everything."""
     members, strange = dict[str, Member](), dict[str, BadFrame]()
     for row in rows:
         try:
-            members[row.member_id] = decode_subscription(bytes(row.metadata or b""))
+            members[row.member_id] = decode_subscription(bytes(row.metadata or b""), len(rows))
         except BadFrame as error:
             members[row.member_id], strange[row.member_id] = Member(frozenset()), error
     return members, strange

@@ -36,14 +36,15 @@ def read(data: memoryview) -> dict[TopicPartition, str]:
     """Return the owners in a response about one group; a group with an error has no members."""
     frame, found = Reader(data, True), {}
     frame.take(_INT)  # throttle time
-    for _ in range(frame.length()):
+    # One group was asked for.
+    for _ in range(frame.count_within(1)):
         frame.take(_SHORT)  # error code
         for _field in ("error message", "group id", "group state"):
             frame.string()
         frame.take(_INT)  # group epoch
         frame.take(_INT)  # assignment epoch
         frame.string()  # assignor name
-        for _member in range(frame.length()):
+        for _member in range(frame.count()):
             member, keys = _read_member(frame)
             found.update(dict.fromkeys(keys, member))
         frame.take(_INT)  # authorized operations
@@ -58,7 +59,7 @@ def _read_member(frame: Reader) -> tuple[str, list[TopicPartition]]:
     frame.take(_INT)  # member epoch
     client = frame.string() or ""
     frame.string()  # client host
-    for _topic in range(frame.length()):
+    for _topic in range(frame.count()):
         frame.string()  # name of a subscribed topic
     frame.string()  # regular expression of subscribed topics
     assigned = _read_assignment(frame)
@@ -70,10 +71,10 @@ def _read_member(frame: Reader) -> tuple[str, list[TopicPartition]]:
 
 def _read_assignment(frame: Reader) -> list[TopicPartition]:
     keys = []
-    for _topic in range(frame.length()):
+    for _topic in range(frame.count()):
         frame.slice(_UUID_BYTES)  # topic id
         topic = frame.string() or ""
-        keys += [(topic, frame.take(_INT)[0]) for _ in range(frame.length())]
+        keys += [(topic, frame.take(_INT)[0]) for _ in range(frame.count())]
         frame.skip_tags()
     frame.skip_tags()
     return keys

@@ -73,7 +73,7 @@ class GroupState:
             for group in answer.groups
             if group.protocol_type == "consumer"
             for member in group.members
-            for key in assigned(bytes(member.member_assignment or b""))
+            for key in assigned(bytes(member.member_assignment or b""), len(group.members))
         }
 
     async def _until_settled(self, ask: Callable[[], Awaitable[T]], codes_of: Callable[[T], set[int]]) -> T:
@@ -112,12 +112,12 @@ class GroupState:
             raise ClusterError(f"group {self.group}: the coordinator refuses: {error_code(code).name} ({code})")
 
 
-def assigned(data: bytes) -> list[TopicPartition]:
-    """Return the partitions in a member's assignment; none if no Kafka client wrote it."""
+def assigned(data: bytes, members: int = 1) -> list[TopicPartition]:
+    """Return the partitions in the assignment of one of so many members; none if no Kafka client wrote it."""
     if not data:
         return []
     try:
-        assignment = decode_assignment(data)
+        assignment = decode_assignment(data, members)
     except BadFrame:
         return []
     return [(t.topic, p) for t in assignment.assigned_partitions or () for p in t.partitions or ()]

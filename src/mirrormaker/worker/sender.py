@@ -132,7 +132,8 @@ class Sender:
         try:
             if data is None:
                 raise error or ConnectionLost("closed")
-            self._take_results(produce.decode_response(version, data), by_id=version >= produce.FIRST_WITH_TOPIC_IDS)
+            results = produce.decode_response(version, data, len(self._in_flight[0][1]))
+            self._take_results(results, by_id=version >= produce.FIRST_WITH_TOPIC_IDS)
         except Exception as reason:  # whatever it is, no cursor must wait for an answer that nobody reads
             self._lost(reason)
         else:

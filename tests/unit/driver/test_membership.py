@@ -11,6 +11,7 @@ import pytest
 from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from mirrormaker.driver import membership as membership_module
+from mirrormaker.driver.group_protocol import encode_subscription
 from mirrormaker.driver.membership import Membership
 from mirrormaker.errors import BrokerError, ClusterError, FencedError, NotMember, WireError
 from mirrormaker.kafka_errors import CODES, FENCED_INSTANCE_ID
@@ -291,3 +292,14 @@ def test_a_member_leaves_whatever_the_coordinator_answers() -> None:
         asyncio.run(membership.leave())
         assert not membership.joined and not membership.answers
         asyncio.run(membership.leave())  # it has left: nobody is asked
+
+
+def test_a_member_with_countless_topics_leaves_enough_for_the_others() -> None:
+    few, many = (encode_subscription([f"topic-{n}" for n in range(count)], [], 1, 0) for count in (100, 20_000))
+    rows = [SimpleNamespace(member_id=str(n), metadata=few) for n in range(19)]
+    members, strange = membership_module._subscriptions([*rows, SimpleNamespace(member_id="large", metadata=many)])
+    assert list(strange) == ["large"]
+    assert {name: len(member.topics) for name, member in members.items()} == {
+        **{str(n): 100 for n in range(19)},
+        "large": 0,
+    }

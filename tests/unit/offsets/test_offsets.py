@@ -135,6 +135,14 @@ def test_an_assignment_is_read() -> None:
     assert assigned(b"") == []
 
 
+def test_the_members_of_a_group_share_the_work_that_one_answer_may_be() -> None:
+    """Each member has a part of its own, so that none of them can hide the partitions of another."""
+    entry = ConsumerProtocolAssignment.TopicPartition(topic="a", partitions=list(range(20_000)))
+    given = bytes(ConsumerProtocolAssignment(version=1, assigned_partitions=[entry], user_data=b"").encode())
+    assert len(assigned(given, 19)) == 20_000
+    assert assigned(given, 20) == []
+
+
 @given(st.binary(max_size=80))
 def test_an_assignment_of_someone_elses_making_is_none(data: bytes) -> None:
     assert isinstance(assigned(data), list)

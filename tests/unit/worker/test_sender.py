@@ -12,6 +12,7 @@ from mirrormaker.kafka_errors import CODES, INVALID_PRODUCER_EPOCH, Scope
 from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.position import MARKED_EPOCH, Cut, Identity, Position
 from mirrormaker.wire.client.cluster_description import Partition, Topic
+from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.transport.connection import Answered, Part
 from mirrormaker.worker import cursor as cursor_module
 from mirrormaker.worker.cursor import Cursor
@@ -19,7 +20,8 @@ from mirrormaker.worker.handler import Handler
 from mirrormaker.worker.handler import Record as HandlerRecord
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.outlet import Outlet
-from tests.support.worker_stage import START, US, Play, Stage, batches, settle, until
+from tests.support.answers import ProduceAnswer, encode_produce_answer
+from tests.support.worker_stage import START, US, VERSION, Play, Stage, batches, settle, until
 
 # -- a broker that takes nothing
 
@@ -314,6 +316,22 @@ def test_a_partition_that_is_refused_leaves_its_neighbours_alone(play: Play) -> 
         stage.wires[1].answer(error=-1)
         assert not first.flowing
         assert second.flowing
+
+    play(scene)
+
+
+def test_an_answer_about_more_partitions_than_its_request_has_is_not_believed(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        first, second = neighbours(stage)
+        await until(lambda: first.flowing and second.flowing)
+        stage.fetched(first, batches(10))
+        await settle()
+        rows = [Appended("", partition, 0, 1000, None) for partition in (0, 1)]
+        _, answered = stage.wires[1].waiting.pop(0)
+        answer = ProduceAnswer([("t", bytes(16), rows)], [], None, [])
+        answered(memoryview(encode_produce_answer(VERSION, answer)), None)
+        assert not first.flowing
+        assert not stage.wires[1].is_open
 
     play(scene)
 

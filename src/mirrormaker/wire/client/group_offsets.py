@@ -10,11 +10,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, UnsupportedRequest
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import group_messages as wire
+from mirrormaker.wire.protocol.answer_checks import read_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommitRow, CommittedRow, GroupOffsets, TopicOffsets
 from mirrormaker.wire.protocol.messages import (
@@ -99,7 +101,7 @@ async def find_coordinators(cluster: Cluster, groups: Iterable[str]) -> dict[str
             answer = await connection.ask(request, timeout, min(3, connection.best_version(FindCoordinatorRequest)))
             return name, None if answer.error_code else answer.node_id
 
-        rows = await _bounded([_call(find, name) for name in names])
+        rows = await _bounded([partial(find, name) for name in names])
         found = {row[0]: row[1] for row in rows if not isinstance(row, Exception) and row[1] is not None}
     return {name: node for name, node in found.items() if name in names and node in cluster.brokers}
 
@@ -119,7 +121,7 @@ async def _fetch_at(cluster: Cluster, node: int, names: list[str], stable: bool)
     found: dict[str, GroupOffsets | Exception] = {}
     newest = connection.versions[wire.OFFSET_FETCH][1]
     if newest < wire.FETCH_VERSIONS[0]:
-        rows = await _bounded([_call(_fetch_one, connection, cluster, name, stable) for name in names])
+        rows = await _bounded([partial(_fetch_one, connection, cluster, name, stable) for name in names])
         return dict(zip(names, rows, strict=True))
     version = min(newest, wire.FETCH_VERSIONS[1])
     for chunk in _chunks(names, _GROUPS_AT_ONCE):
@@ -134,7 +136,7 @@ async def _fetch_one(connection: Connection, cluster: Cluster, name: str, stable
     if version < _ALL_PARTITIONS:
         raise UnsupportedRequest(f"{connection} cannot list what a group has committed (before Kafka 0.10.2)")
     request = OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
-    answer = await connection.ask(request, cluster.endpoint.request_timeout, version)
+    answer = await connection.ask(request, cluster.endpoint.request_timeout, version, read_offsets)
     topics = {
         topic.name: TopicOffsets.of(
             {
@@ -179,7 +181,7 @@ async def commit_offsets(
 
     async def commit_at(node: int, names: list[str]) -> dict[str, Committed | Exception]:
         connection = await cluster.connection(node, PURPOSE)
-        rows = await _bounded([_call(_commit_one, cluster, connection, name, commits[name]) for name in names])
+        rows = await _bounded([partial(_commit_one, cluster, connection, name, commits[name]) for name in names])
         return dict(zip(names, rows, strict=True))
 
     return await _at_coordinators(cluster, {name: nodes[name] for name in commits if name in nodes}, commit_at)
@@ -229,7 +231,7 @@ async def alter_share_offsets(
         connection = await cluster.connection(node, PURPOSE)
         if wire.ALTER_SHARE_OFFSETS not in connection.versions:
             raise UnsupportedRequest(f"{connection} cannot set the offsets of share groups (before Kafka 4.1)")
-        rows = await _bounded([_call(alter_one, connection, name) for name in names])
+        rows = await _bounded([partial(alter_one, connection, name) for name in names])
         return dict(zip(names, rows, strict=True))
 
     async def alter_one(connection: Connection, name: str) -> Committed:
@@ -276,10 +278,6 @@ async def _at_coordinators(
     for part in await asyncio.gather(*(do(node, names) for node, names in by_node.items())):
         found |= part
     return found
-
-
-def _call(function: Callable[..., Awaitable[T]], *arguments: Any) -> Callable[[], Awaitable[T]]:
-    return lambda: function(*arguments)
 
 
 async def _bounded(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[Any]:

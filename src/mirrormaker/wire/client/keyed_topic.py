@@ -197,7 +197,7 @@ class KeyedWriter:
         )
         answer = connection.request(produce.API_KEY, version, produce.is_flexible(version), body)
         (data,) = await connection.answered_within(timeout, "Produce", answer)
-        results = produce.decode_response(version, data)
+        results = produce.decode_response(version, data, 1)
         if len(results) != 1 or results[0].partition != partition:
             raise BadFrame(f"{connection} did not answer for {topic}-{partition}")
         if results[0].error not in (0, DUPLICATE_SEQUENCE_NUMBER):

@@ -42,7 +42,7 @@ async def fetch_log(
     )
     answer = connection.request(fetch.API_KEY, version, fetch.is_flexible(version), [body])
     (data,) = await connection.answered_within(cluster.endpoint.request_timeout, "Fetch", answer)
-    error, parts = fetch.decode_response(version, data)
+    error, parts = fetch.decode_response(version, data, 1)
     raise_for(error)
     if not parts:
         raise BadFrame(f"the broker did not answer for {topic}-{partition}")

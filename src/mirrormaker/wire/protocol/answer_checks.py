@@ -7,6 +7,7 @@ and offsets, ids and partition numbers are what Kafka makes them. An answer with
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import islice
 from typing import Any
 
 from mirrormaker.errors import BadFrame
@@ -25,6 +26,7 @@ from mirrormaker.wire.protocol.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    decode_response,
 )
 
 # Kafka's limit for names of topics is 249 characters; before 0.10 it was 255.
@@ -45,6 +47,16 @@ def check_answer(request: ApiMessage, answer: Any) -> None:
         check(request, answer)
     except BadFrame as error:
         raise BadFrame(f"the answer to {request.name} makes no sense: {error}") from error
+
+
+def read_offsets(request: ApiMessage, data: memoryview, version: int) -> Any:
+    """Decode and check what any group has committed: an application can commit a negative number, which is no offset."""
+    answer = decode_response(type(request), data, version)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition.committed_offset = max(-1, partition.committed_offset)
+    check_answer(request, answer)
+    return answer
 
 
 def check_topic_name(topic: str) -> None:
@@ -169,11 +181,13 @@ def _check_unique(kind: str, names: Collection[Hashable]) -> None:
 
 def _check_same(asked: Iterable[Hashable], answered: Iterable[Hashable]) -> None:
     """Raise BadFrame unless the answer is about everything that was asked for, and about nothing else."""
-    wanted, found = set(asked), list(answered)
+    wanted = set(asked)
+    found = list(islice(answered, len(wanted) + 1))
     missing, foreign = wanted.difference(found), set(found) - wanted
-    if missing or foreign or len(found) > len(wanted):
-        text = f"it is about {len(found)} things, {len(foreign)} of them not asked for, and {len(missing)} are missing"
-        raise BadFrame(text)
+    if len(found) > len(wanted):
+        raise BadFrame(f"it is about more than the {len(wanted)} things that were asked for")
+    if missing or foreign:
+        raise BadFrame(f"{len(foreign)} things in it were not asked for, and {len(missing)} are missing")
 
 
 _CHECKS: dict[type[ApiMessage], Callable[[Any, Any], None]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 
 from mirrormaker.errors import BadFrame, BadVarint
@@ -52,6 +53,10 @@ def read_varint(data: memoryview, at: int, max_bytes: int = MAX_VARINT_32) -> tu
 
 # Elements of a response, such as partitions or members of a group: they take about 500 bytes and 4 microseconds each.
 MOST_ELEMENTS = 1 << 17
+# Kafka writes and reads no longer text, also where its length could be greater.
+_LONGEST_TEXT = (1 << 15) - 1  # bytes
+# A text takes up to four times its bytes. One that takes more memory than any element may, counts as further elements.
+_FREE_MEMORY, _MEMORY_OF_ELEMENT = 128, 64  # bytes
 
 
 class Reader:
@@ -69,9 +74,16 @@ class Reader:
 
     def begin_elements(self, count: int) -> None:
         """Count elements that are about to be read; raise BadFrame if they are too many. Each costs microseconds."""
+        if count < 0:
+            raise BadFrame("a list is null")
         self._elements_left -= count
         if self._elements_left < 0:
             raise BadFrame("a response lists more than a broker can have")
+
+    def hold(self, memory: int) -> None:
+        """Count a value that takes so many bytes of memory; raise BadFrame if all of them take too many."""
+        if memory > _FREE_MEMORY:
+            self.begin_elements((memory - _FREE_MEMORY) // _MEMORY_OF_ELEMENT)
 
     def take(self, layout: struct.Struct) -> tuple[int, ...]:
         """Read fixed-size fields."""
@@ -109,22 +121,34 @@ class Reader:
     def count(self) -> int:
         """Read the number of elements that follow; raise BadFrame if there is no list, or one of too many elements."""
         count = self.length()
-        if count < 0:
-            raise BadFrame("a list is null")
         self.begin_elements(count)
         return count
 
+    def count_within(self, most: int) -> int:
+        """Read the number of elements that follow; raise BadFrame if there is no list, or one of more than `most`."""
+        count = self.length()
+        if not 0 <= count <= most:
+            raise BadFrame(f"a response has {count} topics or partitions where at most {most} can be")
+        return count
+
     def short_length(self) -> int:
-        """Read the length of a text; -1 is null."""
+        """Read the length of a text; -1 is null. Raise BadFrame if Kafka would not write a text of that length."""
         if self.flexible and self.at < len(self.data) and (byte := self.data[self.at]) < 0x80:
             self.at += 1
             return byte - 1
-        return self.varint() - 1 if self.flexible else self.take(_SHORT)[0]
+        size = self.varint() - 1 if self.flexible else self.take(_SHORT)[0]
+        if size > _LONGEST_TEXT:
+            raise BadFrame(f"a text has {size} bytes")
+        return size
 
     def string(self) -> str | None:
         """Read a nullable string."""
         size = self.short_length()
-        return None if size < 0 else str(bytes(self.slice(size)), "utf-8", "replace")
+        if size < 0:
+            return None
+        text = str(bytes(self.slice(size)), "utf-8", "replace")
+        self.hold(sys.getsizeof(text))
+        return text
 
     def tags(self) -> Iterator[tuple[int, Reader]]:
         """Read the tagged fields that end a structure, as (tag, content). The caller must exhaust the iterator."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol.codec import Reader, varint
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ AbortedTransactions = npt.NDArray[np.int64]
 # Partitions in a response, unless the caller knows how many there can be: more than any broker leads. Each decoded
 # partition takes several times its bytes.
 _MOST_PARTITIONS = 1 << 17
+# Aborted transactions in a response. One with tagged fields counts as several: it takes longer.
+_MOST_ABORTED, _WORK_OF_TAGGED = 1 << 20, 4
 
 
 class PartitionToFetch(NamedTuple):
@@ -152,25 +153,19 @@ def decode_response(version: int, data: memoryview, most: int = _MOST_PARTITIONS
 
     Raise BadFrame if there are more than `most` partitions.
     """
-    reader = Reader(data, is_flexible(version))
+    reader = Reader(data, is_flexible(version), _MOST_ABORTED)
     error = 0
     if version >= FIRST_WITH_SESSIONS:
         _throttle_ms, error, _session_id = reader.take(_HEAD_7)
     elif version >= 1:
         reader.take(_INT)  # throttle time
     partitions: list[FetchedPartition] = []
-    for _ in range(_checked(reader.length(), most)):
+    for _ in range(reader.count_within(most)):
         topic = bytes(reader.slice(16)) if version >= FIRST_WITH_TOPIC_IDS else reader.string() or ""
-        for _ in range(_checked(reader.length(), most - len(partitions))):
+        for _ in range(reader.count_within(most - len(partitions))):
             partitions.append(_decode_partition(reader, topic, version))
         reader.skip_tags()
     return error, partitions
-
-
-def _checked(count: int, most: int) -> int:
-    if count > most:
-        raise BadFrame(f"a response has {count} topics or partitions where at most {most} can be")
-    return count
 
 
 def _decode_partition(reader: Reader, topic: str | bytes, version: int) -> FetchedPartition:
@@ -199,7 +194,8 @@ def _decode_partition(reader: Reader, topic: str | bytes, version: int) -> Fetch
 
 
 def _decode_aborted(reader: Reader, count: int) -> AbortedTransactions:
-    """Decode aborted transactions into 16 bytes each, however many there are."""
+    """Decode aborted transactions into 16 bytes each."""
+    reader.begin_elements(count)
     start, size = reader.at, _ABORTED.size + reader.flexible
     rows = np.frombuffer(reader.slice(count * size), np.uint8).reshape(count, size)
     if reader.flexible and rows[:, -1].any():
@@ -211,6 +207,7 @@ def _decode_aborted(reader: Reader, count: int) -> AbortedTransactions:
 def _decode_tagged_aborted(reader: Reader, start: int, count: int) -> AbortedTransactions:
     """Decode aborted transactions that have tagged fields, which no broker has written so far."""
     reader.at = start
+    reader.begin_elements((_WORK_OF_TAGGED - 1) * count)
     aborted = np.empty((count, 2), np.int64)
     for number in range(count):
         aborted[number] = reader.take(_ABORTED)

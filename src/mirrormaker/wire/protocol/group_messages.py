@@ -7,13 +7,13 @@ bytes until someone asks for them: two answers of the same bytes hold the same o
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mirrormaker.errors import BadFrame
-from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.protocol.codec import Reader, TopicPartition, varint
 from mirrormaker.wire.protocol.offset_rows import METADATA_AT, PLAIN_ROW, TAGS_AT, row_places
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
@@ -22,7 +22,9 @@ DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS = 90, 91
 # Version 10 of both has topic ids in place of names.
 FETCH_VERSIONS, COMMIT_VERSIONS, SHARE_VERSIONS = (8, 9), (8, 9), (0, 0)
 
-MOST_ROWS = 1 << 20  # partitions of one answer
+# Partitions of one answer, and each topic counts as four of them: it takes longer, and more memory.
+MOST_ROWS, _WORK_OF_TOPIC = 1 << 20, 4
+_MOST_IN_TOPIC = 1 << 18  # partitions: more than a cluster can have
 _LONGEST_NAME = 255  # characters of a topic's name
 _ROW, _COMMIT_ROW = struct.Struct(">iqi"), struct.Struct(">iqi")
 _SHARE_ROW = struct.Struct(">iq")
@@ -59,13 +61,14 @@ class TopicOffsets:
         self.raw, self._count, self._is_plain = raw, count, is_plain
 
     def rows(self) -> dict[int, CommittedRow]:
-        """Return the partitions."""
+        """Return the partitions. An application can commit any negative number, such as -5: that is no offset."""
         found: dict[int, CommittedRow]
         if self._is_plain:
             table = np.frombuffer(self.raw, _PLAIN, self._count)
             columns = (table[name].tolist() for name in ("partition", "offset", "error"))
             found = {
-                partition: CommittedRow(offset, "", error) for partition, offset, error in zip(*columns, strict=True)
+                partition: CommittedRow(max(-1, offset), "", error)
+                for partition, offset, error in zip(*columns, strict=True)
             }
         else:
             found = {}
@@ -73,11 +76,9 @@ class TopicOffsets:
             for at, begin, end in row_places(Reader(memoryview(raw), True, MOST_ROWS), self._count):
                 partition, offset, _epoch = _ROW.unpack_from(raw, at)
                 (error,) = _SHORT.unpack_from(raw, end)
-                found[partition] = CommittedRow(offset, str(raw[begin:end], "utf-8", "replace"), error)
+                found[partition] = CommittedRow(max(-1, offset), str(raw[begin:end], "utf-8", "replace"), error)
         if len(found) != self._count or min(found, default=0) < 0:
             raise BadFrame("the answer to OffsetFetch names a partition twice, or one that cannot be")
-        if any(row.offset < -1 and not row.error for row in found.values()):
-            raise BadFrame("the answer to OffsetFetch holds a negative offset")
         return found
 
     @classmethod
@@ -113,49 +114,52 @@ def decode_offset_fetch(data: memoryview, asked: Iterable[str]) -> dict[str, Gro
     reader = Reader(data, True, MOST_ROWS)
     reader.take(_INT)  # throttle time
     found: dict[str, GroupOffsets] = {}
-    count = reader.length()
-    reader.begin_elements(count)
-    for _ in range(count):
+    wanted = set(asked)
+    for _ in range(reader.count_within(len(wanted))):
         group = reader.string() or ""
         topics: dict[str, TopicOffsets] = {}
-        count_topics = reader.length()
-        reader.begin_elements(count_topics)
-        for _topic in range(count_topics):
-            name = reader.string() or ""
-            if name in topics or not 0 < len(name) <= _LONGEST_NAME:
-                raise BadFrame("the answer to OffsetFetch names a topic twice, or one that no cluster can have")
+        for _topic in range(_count_topics(reader)):
+            name = _new_topic(reader, topics)
             topics[name] = _read_topic(reader)
         (error,) = reader.take(_SHORT)
         reader.skip_tags()
-        if group in found:
-            raise BadFrame("the answer to OffsetFetch names a group twice")
         found[group] = GroupOffsets({} if error else topics, error)
     reader.skip_tags()
     if reader.at != len(data):
         raise BadFrame("the answer to OffsetFetch is longer than its fields")
-    if found.keys() != set(asked):
+    # There are no more than were asked for, so none can be there twice.
+    if found.keys() != wanted:
         raise BadFrame("the answer to OffsetFetch is not about the groups that were asked for")
     return found
 
 
+def _count_topics(reader: Reader) -> int:
+    count = reader.count()
+    reader.begin_elements((_WORK_OF_TOPIC - 1) * count)
+    return count
+
+
+def _new_topic(reader: Reader, topics: Container[str]) -> str:
+    name = reader.string() or ""
+    if name in topics or not 0 < len(name) <= _LONGEST_NAME:
+        raise BadFrame("an answer names a topic of a group twice, or one that no cluster can have")
+    return name
+
+
 def _read_topic(reader: Reader) -> TopicOffsets:
-    count = reader.length()
-    if count < 0:
-        raise BadFrame("the answer to OffsetFetch has a topic without partitions")
+    count = reader.count_within(_MOST_IN_TOPIC)
     reader.begin_elements(count)
-    start, data = reader.at, reader.data
-    plain_end = start + count * PLAIN_ROW
-    is_plain = False
-    if plain_end <= len(data):
-        rows = np.frombuffer(data[start:plain_end], np.uint8).reshape(count, PLAIN_ROW)
-        # An empty metadata has the length 1, a missing one 0.
-        is_plain = bool((rows[:, METADATA_AT] <= 1).all() and not rows[:, TAGS_AT].any())
+    start = reader.at
+    raw = bytes(reader.data[start : start + count * PLAIN_ROW])
+    # An empty metadata has the length 1, a missing one 0. Python does this faster than numpy where rows are few.
+    has_metadata, has_tags = raw[METADATA_AT::PLAIN_ROW].strip(b"\0\1"), raw[TAGS_AT::PLAIN_ROW].strip(b"\0")
+    is_plain = len(raw) == count * PLAIN_ROW and not has_metadata and not has_tags
     if is_plain:
-        reader.at = plain_end
+        reader.at += len(raw)
     else:
         for _ in row_places(reader, count):
             pass
-    raw = bytes(data[start : reader.at])
+        raw = bytes(reader.data[start : reader.at])
     reader.skip_tags()
     return TopicOffsets(raw, count, is_plain)
 
@@ -176,22 +180,28 @@ def encode_offset_commit(group: str, rows: Sequence[CommitRow]) -> bytes:
     return bytes(body + b"\0")
 
 
-def decode_offset_commit(data: memoryview, rows: Sequence[CommitRow]) -> dict[tuple[str, int], int]:
+def decode_offset_commit(data: memoryview, rows: Sequence[CommitRow]) -> dict[TopicPartition, int]:
     """Return the error code of each partition of a commit; raise BadFrame if the answer is about other ones."""
-    reader = Reader(data, True, MOST_ROWS)
+    reader = Reader(data, True)
     reader.take(_INT)  # throttle time
-    found: dict[tuple[str, int], int] = {}
-    for _ in range(reader.length()):
+    codes: list[tuple[TopicPartition, int]] = []
+    for _ in range(reader.count_within(len(rows))):
         topic = reader.string() or ""
-        count = reader.length()
-        reader.begin_elements(count)
-        for _row in range(count):
+        for _row in range(reader.count_within(len(rows) - len(codes))):
             (partition,), (error,) = reader.take(_INT), reader.take(_SHORT)
             reader.skip_tags()
-            found[topic, partition] = error
+            codes.append(((topic, partition), error))
         reader.skip_tags()
-    if found.keys() != {(row.topic, row.partition) for row in rows}:
-        raise BadFrame("the answer to OffsetCommit is not about the partitions that were committed")
+    return _checked(codes, rows, "the answer to OffsetCommit is not about the partitions that were committed")
+
+
+def _checked(
+    codes: Sequence[tuple[TopicPartition, int]], rows: Sequence[CommitRow], otherwise: str
+) -> dict[TopicPartition, int]:
+    """Return codes by partition; raise BadFrame if these are not the partitions of the rows, or one is there twice."""
+    found = dict(codes)
+    if len(found) < len(codes) or found.keys() != {(row.topic, row.partition) for row in rows}:
+        raise BadFrame(otherwise)
     return found
 
 
@@ -205,18 +215,18 @@ def encode_describe_share_offsets(groups: Sequence[str]) -> bytes:
 
 def decode_describe_share_offsets(data: memoryview, asked: Iterable[str]) -> dict[str, GroupOffsets]:
     """Return the start offsets of each share group, in place of committed offsets."""
-    reader = Reader(data, True, MOST_ROWS)
+    reader = Reader(data, True)
     reader.take(_INT)  # throttle time
     found: dict[str, GroupOffsets] = {}
-    for _ in range(reader.length()):
+    wanted = set(asked)
+    for _ in range(reader.count_within(len(wanted))):
         group = reader.string() or ""
         topics: dict[str, TopicOffsets] = {}
-        for _topic in range(reader.length()):
-            name = reader.string() or ""
+        for _topic in range(_count_topics(reader)):
+            name = _new_topic(reader, topics)
             reader.slice(_UUID_BYTES)
             rows: dict[int, CommittedRow] = {}
-            count = reader.length()
-            reader.begin_elements(count)
+            count = reader.count()
             for _row in range(count):
                 partition, offset, _epoch = reader.take(_ROW)
                 (error,) = reader.take(_SHORT)
@@ -224,12 +234,14 @@ def decode_describe_share_offsets(data: memoryview, asked: Iterable[str]) -> dic
                 reader.skip_tags()
                 rows[partition] = CommittedRow(max(-1, offset), "", error)
             reader.skip_tags()
+            if len(rows) < count:
+                raise BadFrame("the answer to DescribeShareGroupOffsets names a partition twice")
             topics[name] = TopicOffsets.of(rows)
         (error,) = reader.take(_SHORT)
         reader.string()  # error message
         reader.skip_tags()
         found[group] = GroupOffsets({} if error else topics, error)
-    if found.keys() != set(asked):
+    if found.keys() != wanted:
         raise BadFrame("the answer to DescribeShareGroupOffsets is not about the groups that were asked for")
     return found
 
@@ -246,29 +258,25 @@ def encode_alter_share_offsets(group: str, rows: Sequence[CommitRow]) -> bytes:
     return bytes(body + b"\0")
 
 
-def decode_alter_share_offsets(data: memoryview, rows: Sequence[CommitRow]) -> dict[tuple[str, int], int]:
+def decode_alter_share_offsets(data: memoryview, rows: Sequence[CommitRow]) -> dict[TopicPartition, int]:
     """Return the error code of each partition; the group's own error is that of all of them."""
-    reader = Reader(data, True, MOST_ROWS)
+    reader = Reader(data, True)
     reader.take(_INT)  # throttle time
     (error,) = reader.take(_SHORT)
     reader.string()  # error message
     if error:
         return {(row.topic, row.partition): error for row in rows}
-    found: dict[tuple[str, int], int] = {}
-    for _ in range(reader.length()):
+    codes: list[tuple[TopicPartition, int]] = []
+    for _ in range(reader.count_within(len(rows))):
         topic = reader.string() or ""
         reader.slice(_UUID_BYTES)
-        count = reader.length()
-        reader.begin_elements(count)
-        for _row in range(count):
+        for _row in range(reader.count_within(len(rows) - len(codes))):
             (partition,), (code,) = reader.take(_INT), reader.take(_SHORT)
             reader.string()  # error message
             reader.skip_tags()
-            found[topic, partition] = code
+            codes.append(((topic, partition), code))
         reader.skip_tags()
-    if found.keys() != {(row.topic, row.partition) for row in rows}:
-        raise BadFrame("the answer to AlterShareGroupOffsets is not about the partitions that were set")
-    return found
+    return _checked(codes, rows, "the answer to AlterShareGroupOffsets is not about the partitions that were set")
 
 
 def _string(text: str) -> bytes:

@@ -38,6 +38,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import schema_decoder
+from mirrormaker.wire.protocol.group_messages import ALTER_SHARE_OFFSETS, DESCRIBE_SHARE_OFFSETS
 
 __all__ = [
     "ApiMessage",
@@ -83,9 +84,8 @@ _RESPONSES = _responses_by_api_key()
 
 
 # Bytes; a longer answer ends the connection. An answer that lists topics, partitions or members of a group can be long:
-# 64 MB are more than a million partitions. Fetch carries records, whose size the request limits.
-_LONGEST_ANSWER, _LONGEST_LIST, _LONGEST_FETCH = 1 << 20, 64 << 20, 256 << 20
-_FETCH = 1
+# 32 MB describe 200,000 partitions of 64,000 topics, or the offsets of a million partitions.
+_LONGEST_ANSWER, _LONGEST_LIST = 1 << 20, 32 << 20
 _SHORT_ANSWERS = frozenset(
     request.API_KEY
     for request in (
@@ -94,17 +94,27 @@ _SHORT_ANSWERS = frozenset(
         HeartbeatRequest,
         InitProducerIdRequest,
         LeaveGroupRequest,
+        # A commit has a thousand partitions at most, and its answer less about each of them.
+        OffsetCommitRequest,
         SaslAuthenticateRequest,
         SaslHandshakeRequest,
     )
 )
+_PRODUCE, _FETCH, _CONSUMER_GROUP_DESCRIBE = 0, 1, 69
+_LONGEST = {
+    **dict.fromkeys(_SHORT_ANSWERS, _LONGEST_ANSWER),
+    # 30 bytes for each partition of a request, and a hundred for each record that a compacted topic refuses.
+    _PRODUCE: 12 << 20,
+    # Records, whose size the request limits.
+    _FETCH: 256 << 20,
+    # One group, with the topics of each member and its partitions twice, or a hundred share groups.
+    **dict.fromkeys((_CONSUMER_GROUP_DESCRIBE, DESCRIBE_SHARE_OFFSETS, ALTER_SHARE_OFFSETS), 8 << 20),
+}
 
 
 def longest_answer(api_key: int) -> int:
     """Return how many bytes an answer to this request may have."""
-    if api_key == _FETCH:
-        return _LONGEST_FETCH
-    return _LONGEST_ANSWER if api_key in _SHORT_ANSWERS else _LONGEST_LIST
+    return _LONGEST.get(api_key, _LONGEST_LIST)
 
 
 def decode_response(request: type[ApiMessage], data: memoryview | bytes, version: int) -> Any:
@@ -115,20 +125,25 @@ def decode_response(request: type[ApiMessage], data: memoryview | bytes, version
         raise BadFrame(f"the answer to {request.name} (version {version}) cannot be decoded: {error}") from error
 
 
-def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed."""
+def decode_subscription(data: bytes, members: int = 1) -> ConsumerProtocolSubscription:
+    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed.
+
+    All members of a group together may cost what one answer may; none of them can use up the share of another.
+    """
     try:
-        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data)
+        share = schema_decoder.MOST_WORK // members
+        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data, share)
         _check_numbers(subscription.owned_partitions)
         return subscription
     except BadFrame as error:
         raise BadFrame(f"a group member's subscription cannot be decoded: {error}") from error
 
 
-def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode the partitions that a group's leader assigns to a member; raise BadFrame if the bytes are malformed."""
+def decode_assignment(data: bytes, members: int = 1) -> ConsumerProtocolAssignment:
+    """Decode the partitions that a group's leader assigns to one of so many members, as `decode_subscription` does."""
     try:
-        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data)
+        share = schema_decoder.MOST_WORK // members
+        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data, share)
         _check_numbers(assignment.assigned_partitions)
         return assignment
     except BadFrame as error:

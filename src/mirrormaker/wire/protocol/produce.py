@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrormaker.wire.protocol.codec import Reader, varint
+from mirrormaker.wire.protocol.codec import MOST_ELEMENTS, Reader, varint
 
 if TYPE_CHECKING:
     from mirrormaker.wire.transport.connection import Connection, Part
@@ -22,6 +22,9 @@ VERSIONS = (0, 13)
 FIRST_WITH_RECORD_BATCHES = 3
 # From this version on (Kafka 4.1) requests and responses have topic ids in place of names.
 FIRST_WITH_TOPIC_IDS = 13
+
+# Records of one request that a broker refuses by name. It takes less than half a second of CPU time to pass over them.
+_MOST_RECORD_ERRORS = 1 << 18
 
 
 def version_for(connection: Connection, topic_ids: Iterable[bytes] = ()) -> int:
@@ -80,13 +83,13 @@ def encode_request(
     return parts
 
 
-def decode_response(version: int, data: memoryview) -> list[Appended]:
-    """Return the result of each partition."""
-    reader = Reader(data, is_flexible(version))
-    results = []
-    for _ in range(reader.length()):
+def decode_response(version: int, data: memoryview, most: int = MOST_ELEMENTS) -> list[Appended]:
+    """Return the result of each partition; raise BadFrame if there are more than `most`."""
+    reader = Reader(data, is_flexible(version), _MOST_RECORD_ERRORS)
+    results: list[Appended] = []
+    for _ in range(reader.count_within(most)):
         topic = bytes(reader.slice(16)) if version >= FIRST_WITH_TOPIC_IDS else reader.string() or ""
-        for _ in range(reader.length()):
+        for _ in range(reader.count_within(most - len(results))):
             if version >= 10 and reader.at + _RESPONSE_10_SHORT.size <= len(data):
                 # Nearly always there are no record errors, no message and no tagged fields: one read is enough then.
                 partition, error, base, _append_time, _log_start, rest = _RESPONSE_10_SHORT.unpack_from(data, reader.at)
@@ -102,7 +105,7 @@ def decode_response(version: int, data: memoryview) -> list[Appended]:
                 partition, error, base = reader.take(_RESPONSE_0)
             message = None
             if version >= 8:
-                for _ in range(reader.length()):
+                for _ in range(reader.count()):
                     reader.take(_INT)  # the index of a record that the broker refuses
                     message = reader.string() or message
                     reader.skip_tags()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import sys
 import uuid
 from collections.abc import Callable
 from itertools import groupby
@@ -29,9 +30,9 @@ _BYTE, _SHORT, _UNSIGNED = (struct.Struct(layout) for layout in (">b", ">h", ">I
 # Work that the elements of an answer may be. It takes less than a second of CPU time. Partitions of an OffsetFetch count 6 each,
 # so there can be 131,072 of them, and groups of a DescribeGroups 15 each.
 MOST_WORK = 6 << 17
-# Of a structure beside its fields, of a field, and of adjacent numbers, which are read at once.
-_WORK_OF_STRUCTURE, _WORK_OF_FIELD, _WORK_OF_NUMBERS = 2, 2, 1
-_NUMBERS_AT_A_TIME = 2  # elements of a list of numbers that count 1
+# Of a structure beside its fields, of a field, of adjacent numbers, which are read at once, and of a number in a list, which
+# takes 40 bytes, and more as a partition of a set.
+_WORK_OF_STRUCTURE, _WORK_OF_FIELD, _WORK_OF_NUMBERS, _WORK_OF_NUMBER = 2, 2, 1, 2
 
 
 def decode(message: Any, data: memoryview, version: int, most_work: int = MOST_WORK) -> Any:
@@ -39,9 +40,9 @@ def decode(message: Any, data: memoryview, version: int, most_work: int = MOST_W
     return _message_reader(message, version)(Reader(data, message.flexible_version_q(version), most_work))
 
 
-def decode_versioned(message: Any, data: bytes) -> Any:
+def decode_versioned(message: Any, data: bytes, most_work: int = MOST_WORK) -> Any:
     """Return an instance of a message that begins with its own version; a version from the future is read as the newest known."""
-    reader = Reader(memoryview(data), False, MOST_WORK)
+    reader = Reader(memoryview(data), False, most_work)
     (version,) = reader.take(_SHORT)
     if version < 0:
         raise BadFrame(f"the version is {version}")
@@ -146,7 +147,7 @@ def _numbers(kind: Any, reader: Reader) -> list[Any] | None:
     count = _count(reader, kind.size)
     if not count:
         return None if count is None else []
-    reader.begin_elements(count // _NUMBERS_AT_A_TIME)
+    reader.begin_elements(count * _WORK_OF_NUMBER)
     numbers = struct.unpack_from(f">{count}{kind.fmt}", reader.data, reader.at)
     reader.at += count * kind.size
     return list(numbers)
@@ -172,14 +173,19 @@ def read_text(reader: Reader) -> str | None:
     if size == -1:
         return None
     try:
-        return str(reader.slice(size), "utf-8")
+        text = str(reader.slice(size), "utf-8")
     except UnicodeDecodeError as error:
         raise BadFrame(f"a text is not UTF-8: {error.reason}") from None
+    reader.hold(sys.getsizeof(text))
+    return text
 
 
 def _data(reader: Reader) -> bytes | None:
     size = reader.length()
-    return None if size == -1 else bytes(reader.slice(size))
+    if size == -1:
+        return None
+    reader.hold(size)
+    return bytes(reader.slice(size))
 
 
 def _id(reader: Reader) -> uuid.UUID | None:

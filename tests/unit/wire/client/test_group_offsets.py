@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kafka.protocol.admin import ListGroupsResponse
-from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from mirrormaker.errors import OUTAGE
@@ -108,3 +109,44 @@ def test_each_partition_of_a_commit_has_its_own_code() -> None:
                 assert await commit_offsets(cluster, rows, {"a": 1}) == {"a": {("t", 0): code, ("t", 1): 0}}
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("newest", [9, 7], ids=["many groups at once", "one group at a time"])
+def test_a_negative_offset_of_one_group_keeps_no_other_group_from_being_read(newest: int) -> None:
+    """Brokers take any offset that an application commits, such as -5."""
+
+    def answer(version: int, body: bytes) -> OffsetFetchResponse:
+        if version < 8:
+            request = OffsetFetchRequest.decode(body, version=version)
+            return OffsetFetchResponse(
+                throttle_time_ms=0, error_code=0, topics=_topics(OffsetFetchResponse, COMMITTED[request.group_id])
+            )
+        kind = OffsetFetchResponse.OffsetFetchResponseGroup
+        groups = [kind(group_id=name, error_code=0, topics=_topics(kind, rows)) for name, rows in COMMITTED.items()]
+        return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+
+    async def play() -> None:
+        broker = ScriptedBroker({OFFSET_FETCH: answer}, versions={OFFSET_FETCH: newest})
+        async with broker.running() as cluster:
+            await _ready(broker, cluster)
+            found = await fetch_offsets(cluster, dict.fromkeys(COMMITTED, 1), stable=True)
+            rows = {}
+            for name, offsets in found.items():
+                assert isinstance(offsets, GroupOffsets)
+                rows[name] = {number: row.offset for number, row in offsets.topics["t"].rows().items()}
+            assert rows == {"ours": {0: 7}, "stranger": {0: -1, 1: 8}}
+
+    asyncio.run(play())
+
+
+COMMITTED = {"stranger": {0: -5, 1: 8}, "ours": {0: 7}}
+
+
+def _topics(kind: Any, rows: dict[int, int]) -> list[Any]:
+    topic = kind.OffsetFetchResponseTopic if kind is OffsetFetchResponse else kind.OffsetFetchResponseTopics
+    part = getattr(topic, "OffsetFetchResponsePartition", None) or topic.OffsetFetchResponsePartitions
+    parts = [
+        part(partition_index=number, committed_offset=offset, committed_leader_epoch=-1, metadata="", error_code=0)
+        for number, offset in rows.items()
+    ]
+    return [topic(name="t", partitions=parts)]

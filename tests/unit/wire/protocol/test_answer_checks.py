@@ -9,6 +9,7 @@ import pytest
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import messages
 from mirrormaker.wire.protocol.answer_checks import check_answer
+from tests.support.memory import peak
 
 
 def answer_to(request: Any, **fields: Any) -> Any:
@@ -136,6 +137,17 @@ def test_an_answer_is_about_the_partitions_that_were_asked_for(make: Any) -> Non
     check_answer(*make(WANTED))
     for found in NOT_AS_ASKED:
         assert_refused(*make(found))
+
+
+def test_an_answer_about_countless_partitions_is_not_compared_with_the_request() -> None:
+    """A set of a hundred thousand partitions takes twice the memory of the answer."""
+    (request, _), (_, answer) = commit({"orders": [0, 1]}), commit({"orders": list(range(100_000))})
+
+    def run() -> None:
+        with pytest.raises(BadFrame, match="it is about more than the"):
+            check_answer(request, answer)
+
+    assert peak(run) < 1 << 20
 
 
 def test_an_answer_with_all_offsets_of_a_group_names_each_partition_once() -> None:

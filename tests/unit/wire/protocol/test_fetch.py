@@ -270,3 +270,20 @@ def test_a_response_of_countless_partitions_is_refused() -> None:
             fetch.decode_response(17, memoryview(many))
 
     assert peak(run) < 1 << 20
+
+
+def test_countless_aborted_transactions_are_refused() -> None:
+    """With tagged fields, which no broker writes, they take longer: there may be fewer."""
+    few = FetchedPartition("", 0, 0, 1, 1, 0, np.array([(7, 8)]), None, memoryview(b""))
+    frame = encode_fetch_answer(17, FetchAnswer(0, [("t", bytes(16), [few])], None, []))
+    row = struct.pack(">qq", 7, 8)
+    for tag, count, refused in ((b"\0", 1_000_000, 1_100_000), (b"\1\x63\0", 100_000, 300_000)):
+        answer = frame.replace(b"\2" + row + b"\0", varint(count + 1) + (row + tag) * count)
+        assert len(fetch.decode_response(17, memoryview(answer))[1][0].aborted_transactions) == count
+        answer = frame.replace(b"\2" + row + b"\0", varint(refused + 1) + (row + tag) * refused)
+
+        def run(answer: bytes = answer) -> None:
+            with pytest.raises(BadFrame, match="more than a broker can have"):
+                fetch.decode_response(17, memoryview(answer))
+
+        assert peak(run) < 1 << 20

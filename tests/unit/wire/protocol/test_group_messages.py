@@ -177,3 +177,27 @@ def test_rows_with_tagged_fields_may_be_fewer() -> None:
     assert [end - begin for _, begin, end in row_places(Reader(memoryview(row * 9), True, 36), 9)] == [0] * 9
     with pytest.raises(BadFrame, match="more than a broker can have"):
         list(row_places(Reader(memoryview(row * 9), True, 35), 9))
+
+
+@pytest.mark.parametrize("metadata", ["", "kept by the application"])
+def test_a_negative_offset_is_no_offset_and_the_others_are_read(metadata: str) -> None:
+    """Brokers take any offset that an application commits, such as -5; it must not keep other groups from being read."""
+    rows = {0: CommittedRow(-5, metadata), 1: CommittedRow(7, metadata), 2: CommittedRow(-(2**63), metadata, 88)}
+    groups = {"stranger": ({"t": rows}, 0), "ours": ({"t": {0: CommittedRow(9, "")}}, 0)}
+    found = wire.decode_offset_fetch(memoryview(encoded(groups, 8, False)), groups)
+    assert found["stranger"].topics["t"].rows() == {
+        0: CommittedRow(-1, metadata),
+        1: CommittedRow(7, metadata),
+        2: CommittedRow(-1, metadata, 88),
+    }
+    assert found["ours"].topics["t"].rows() == {0: CommittedRow(9, "")}
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (-1, 0)])
+@pytest.mark.parametrize("metadata", [b"\1", b"\2x"])
+def test_a_partition_that_cannot_be_is_still_refused(numbers: tuple[int, int], metadata: bytes) -> None:
+    rows = b"".join(struct.pack(">iqi", number, -5, 0) + metadata + bytes(3) for number in numbers)
+    raw = bytes(4) + b"\2\2g\2\2t\3" + rows + bytes(5)
+    topic = wire.decode_offset_fetch(memoryview(raw), ["g"])["g"].topics["t"]
+    with pytest.raises(BadFrame, match="twice, or one that cannot be"):
+        topic.rows()

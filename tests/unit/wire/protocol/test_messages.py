@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer import OffsetCommitResponse
 from kafka.protocol.metadata import MetadataResponse
 
 import mirrormaker
@@ -22,6 +23,7 @@ from mirrormaker.wire.protocol.messages import (
     decode_assignment,
     decode_response,
     decode_subscription,
+    longest_answer,
 )
 
 VERSIONS = range(MetadataRequest.max_version + 1)
@@ -123,6 +125,39 @@ def test_damaged_bytes_of_a_group_member_are_decoded_or_a_bad_frame(data: st.Dat
             decode(damage(data, whole))
         except BadFrame as error:
             assert str(error).startswith("a group member's ")
+
+
+def test_members_of_a_group_share_the_work_that_one_answer_may_be() -> None:
+    """Five members with 393,000 topics each took a second, and there is room for a dozen of them in one answer."""
+    topics = [f"topic-{number}" for number in range(20_000)]
+    given = ConsumerProtocolSubscription(version=1, topics=topics, user_data=b"", owned_partitions=[]).encode()
+    assert len(decode_subscription(given, 19).topics) == len(topics)
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        decode_subscription(given, 20)
+    rows = [entry(topic="orders", partitions=list(range(20_000)))]
+    given = ConsumerProtocolAssignment(version=1, assigned_partitions=rows, user_data=b"").encode()
+    assert len(decode_assignment(given, 19).assigned_partitions[0].partitions) == 20_000
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        decode_assignment(given, 20)
+
+
+LONG_NAME = "x" * 249
+
+
+def test_the_largest_honest_answers_are_not_too_long() -> None:
+    """A commit has a thousand partitions at most: they can be those of a thousand topics."""
+    topic = OffsetCommitResponse.OffsetCommitResponseTopic
+    part = topic.OffsetCommitResponsePartition
+    rows = [topic(name=LONG_NAME, partitions=[part(partition_index=0, error_code=0)])] * 1000
+    answer = OffsetCommitResponse(throttle_time_ms=0, topics=rows)
+    for version in range(answer.max_version + 1):
+        assert len(bytes(answer.encode(version=version))) < longest_answer(OffsetCommitResponse.API_KEY)
+
+
+@pytest.mark.parametrize("key", [0, 8, 22, 69, 90, 91])
+def test_an_answer_about_few_things_may_not_be_long(key: int) -> None:
+    """Its decoder costs a second for each 10 MB or so."""
+    assert longest_answer(key) <= 12 << 20
 
 
 def test_no_other_module_imports_kafka_pythons_messages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,13 @@ from kafka.protocol.producer import ProduceRequest
 
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import produce
+from mirrormaker.wire.protocol.codec import varint
+from mirrormaker.wire.protocol.messages import longest_answer
 from mirrormaker.wire.protocol.produce import Appended
 from mirrormaker.wire.transport.connection import Connection
 from tests.support.answers import ProduceAnswer, as_uuid, encode_produce_answer
 from tests.support.batches import Record, write_batch
+from tests.support.memory import peak
 from tests.support.strategies import produce_answers, produce_topics
 
 VERSIONS = range(produce.VERSIONS[0], produce.VERSIONS[1] + 1)
@@ -125,3 +129,67 @@ def test_a_count_of_billions_without_the_bytes_for_it_is_refused_at_once(version
     count = b"\xff\xff\xff\xff\x07" if produce.is_flexible(version) else b"\x7f\xff\xff\xff"
     with pytest.raises(BadFrame):
         produce.decode_response(version, memoryview(count))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_partitions_than_the_request_has_are_refused_before_they_take_memory(version: int) -> None:
+    row = Appended("", 0, 0, 7, None)
+    together = ProduceAnswer([("t", bytes(16), [row, row])], [], None, [])
+    apart = ProduceAnswer([("t", bytes(16), [row])] * 2, [], None, [])
+    empty = ProduceAnswer([("t", bytes(16), [])] * 2, [], None, [])
+    for answer, rows in ((together, 2), (apart, 2), (empty, 0)):
+        frame = memoryview(encode_produce_answer(version, answer))
+        assert len(produce.decode_response(version, frame, 2)) == rows
+        with pytest.raises(BadFrame, match="at most"):
+            produce.decode_response(version, frame, 1)
+
+
+@pytest.mark.parametrize("topic", [b"\2t\1\0", b"\2t" + varint(2) + bytes(30) + b"\1\0\0\0"], ids=["empty", "of one"])
+def test_an_answer_of_countless_topics_is_refused(topic: bytes) -> None:
+    many = varint(300_001) + topic * 300_000 + bytes(5)
+
+    def run() -> None:
+        for most in (1, 1000):
+            with pytest.raises(BadFrame, match="at most"):
+                produce.decode_response(12, memoryview(many), most)
+
+    assert peak(run) < 1 << 20
+
+
+def refusing(records: int) -> bytes:
+    """Return an answer in which the broker refuses so many records of one partition."""
+    topic = "orders-of-a-shop-that-has-a-long-name"
+    text = f"Compacted topic cannot accept message without key in topic partition {topic}-17.".encode()
+    row = struct.pack(">i", 7) + varint(len(text) + 1) + text + b"\0"
+    head = varint(2) + varint(len(topic) + 1) + topic.encode() + varint(2) + struct.pack(">ihqqq", 17, 87, -1, -1, -1)
+    return head + varint(records + 1) + row * records + bytes(8)
+
+
+def test_a_broker_can_refuse_a_hundred_thousand_records_of_a_request() -> None:
+    frame = refusing(90_000)
+    assert len(frame) <= longest_answer(produce.API_KEY)
+    found: list[Appended] = []
+
+    def run() -> None:
+        found[:] = produce.decode_response(12, memoryview(frame), 1)
+
+    assert peak(run) < 1 << 20
+    assert [(row.error, (row.message or "")[:9]) for row in found] == [(87, "Compacted")]
+
+
+def test_countless_refused_records_are_refused() -> None:
+    """Each takes a third of a microsecond and more."""
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        produce.decode_response(12, memoryview(refusing(300_000)), 1)
+
+
+@pytest.mark.parametrize("raw", [b"\0", b"\2\2t\0", b"\2\2t\2" + bytes(30) + b"\0\0\0\0"])
+def test_a_list_that_is_null_is_refused(raw: bytes) -> None:
+    with pytest.raises(BadFrame):
+        produce.decode_response(12, memoryview(raw + bytes(3)))
+
+
+def test_rows_take_little_more_memory_than_a_few_times_their_bytes() -> None:
+    rows = [Appended("", n, 0, 1 << 40, None) for n in range(50_000)]
+    frame = encode_produce_answer(12, ProduceAnswer([("t", bytes(16), rows)], [], None, []))
+    assert peak(lambda: produce.decode_response(12, memoryview(frame), len(rows))) < 6 * len(frame)

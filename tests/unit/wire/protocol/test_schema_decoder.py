@@ -14,6 +14,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from mirrormaker.errors import BadFrame
 from mirrormaker.wire.protocol import codec, messages, schema_decoder
 from mirrormaker.wire.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tests.support.memory import peak
 
 REQUESTS = [getattr(messages, name) for name in messages.__all__ if name.endswith("Request")]
 RESPONSES = [messages._RESPONSES[request.API_KEY] for request in REQUESTS]
@@ -220,3 +221,29 @@ def test_countless_tagged_fields_are_refused() -> None:
     reader = codec.Reader(memoryview(codec.varint(1001) + b"\x63\x00" * 1001), True, most_elements=1000)
     with pytest.raises(BadFrame, match="more than a broker can have"):
         reader.skip_tags()
+
+
+def test_texts_and_bytes_that_take_much_memory_are_refused() -> None:
+    """54 MB of groups' names, each with one emoji, took 208 MB; one name of 54 MB took 270 MB."""
+    name = ("\U0001f600" + "x" * 30_000).encode()
+    group = codec.varint(len(name) + 1) + name + b"\1\0"
+    many = bytes(6) + codec.varint(1701) + group * 1700 + b"\0"
+
+    def run() -> None:
+        with pytest.raises(BadFrame, match="more than a broker can have"):
+            schema_decoder.decode(messages._RESPONSES[16], memoryview(many), 3)
+
+    assert peak(run) < 64 << 20
+    with pytest.raises(BadFrame, match="a text has"):
+        schema_decoder.decode(messages._RESPONSES[16], memoryview(bytes(6) + b"\2" + codec.varint(1 << 20) + name), 3)
+    whole = bytes(SyncGroupResponse(error_code=0, assignment=b"x" * 100_000).encode(version=0))
+    assert len(schema_decoder.decode(SyncGroupResponse, memoryview(whole), 0, 1600).assignment) == 100_000
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        schema_decoder.decode(SyncGroupResponse, memoryview(whole), 0, 1500)
+
+
+def test_the_largest_assignment_fits_into_memory() -> None:
+    whole = assignment(390_000)
+    assert peak(lambda: schema_decoder.decode_versioned(ConsumerProtocolAssignment, whole)) < 32 << 20
+    with pytest.raises(BadFrame, match="more than a broker can have"):
+        schema_decoder.decode_versioned(ConsumerProtocolAssignment, assignment(400_000))

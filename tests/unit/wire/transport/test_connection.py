@@ -14,6 +14,7 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
 from mirrormaker.errors import ConnectionLost, UnsupportedRequest
+from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.protocol.messages import HeartbeatRequest
 from mirrormaker.wire.transport.connection import Connection
 from tests.support.peer import connected, correlation_of, echo, frame, hear, run, silence
@@ -76,8 +77,8 @@ def test_a_large_request_to_a_slow_reader_arrives_whole_and_says_when_it_is_gone
         async with connected(slow) as connection:
             drained = asyncio.Event()
             connection.on_drain = drained.set
-            first = connection.request(0, 3, False, parts)
-            second = connection.request(0, 3, False, [b"behind it"])
+            first = connection.request(fetch.API_KEY, 3, False, parts)
+            second = connection.request(fetch.API_KEY, 3, False, [b"behind it"])
             assert not connection.can_write, "30 MB do not fit into the kernel"
             assert not drained.is_set()
             assert bytes(await first) == b"".join(parts)
@@ -96,8 +97,8 @@ def test_empty_buffers_in_a_request_that_has_to_wait_do_not_block_what_follows()
     async def test() -> None:
         async with connected(slow) as connection:
             large = bytes(20_000_000)
-            first = connection.request(0, 3, False, [large, b""])
-            second = connection.request(0, 3, False, [b"", b"x", b""])
+            first = connection.request(fetch.API_KEY, 3, False, [large, b""])
+            second = connection.request(fetch.API_KEY, 3, False, [b"", b"x", b""])
             assert len(await first) == len(large)
             assert bytes(await second) == b"x"
             while not connection.can_write:
