@@ -236,6 +236,8 @@ class _PeerLoop(asyncio.SelectorEventLoop):
         for port in self._peers.ports:
             if port not in self._listening:
                 self._listening[port] = socket.create_server(("127.0.0.1", 0))
+                # A second answer would wait for the kernel's acknowledgement of the first one, and meanwhile the clock runs ahead.
+                self._listening[port].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 serve = partial(self._peers.serve, port)
                 self.create_task(asyncio.start_server(serve, sock=self._listening[port]))
         super().run_forever()
