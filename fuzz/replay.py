@@ -120,12 +120,13 @@ def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool
 @contextmanager
 def _no_silent_bugs(escaped: list[BaseException]) -> Iterator[None]:
     """Note what the last handlers of the program catch: a cursor prints it and stops, a fetcher describes it and goes on."""
+    known = (asyncio.CancelledError, fetcher._PollCutShort, *ALLOWED)
 
     def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            for error in [arg for arg in args if isinstance(arg, BaseException)] or [sys.exc_info()[1]]:
-                if not (error is None or isinstance(error, (asyncio.CancelledError, fetcher._PollCutShort, *ALLOWED))):
-                    escaped.append(error)
+            error = next((arg for arg in args if isinstance(arg, BaseException)), sys.exc_info()[1])
+            if error is not None and not isinstance(error, known):
+                escaped.append(error)
             return None if whole is traceback.print_exc else whole(*args)
 
         return call

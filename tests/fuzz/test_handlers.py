@@ -7,7 +7,13 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from fuzz.replay import LAST_HANDLERS
+import pytest
+from fuzz.conversations import CONVERSATIONS
+from fuzz.recording import load
+from fuzz.replay import LAST_HANDLERS, talk
+
+from mirrormaker.mapping.map_topic import MapTopic
+from mirrormaker.worker.stream_metadata import StreamMetadata
 
 PACKAGE = Path(__file__).parents[2] / "src/mirrormaker"
 _PARTS = ("driver", "groups", "mapping", "offsets", "verification", "wire", "worker")  # what conversations run
@@ -57,3 +63,17 @@ def test_no_handler_of_all_errors_hides_them_from_the_fuzzer() -> None:
         if not is_told(handler, file)
     ]
     assert not hiding, "add to LAST_HANDLERS (fuzz/replay.py) what they call"
+
+
+@pytest.mark.parametrize(
+    ("conversation", "owner", "method"), [("offset-map", MapTopic, "rows_of"), ("mirror", StreamMetadata, "learn")]
+)
+def test_an_unexpected_error_that_is_only_described_is_found(
+    monkeypatch: pytest.MonkeyPatch, conversation: str, owner: type, method: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(owner, method, fail)
+    with pytest.raises(ZeroDivisionError):
+        talk(CONVERSATIONS[conversation], [row for row in load() if row.conversation == conversation])
