@@ -13,18 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fuzz.group_conversations import CONSUMERS, MIRROR, ORDERS, PARTITIONS, failover, groups, readiness
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.control.control_server import ControlServer
 from mirrormaker.driver.flow import Flow, Wiring
+from mirrormaker.driver.map_rebuild import MapRebuild
+from mirrormaker.driver.routing import Routing
 from mirrormaker.driver.source_loss import end_of_leader_epoch, has_a_record_for_each_offset
 from mirrormaker.driver.stream_tasks import stream_task
 from mirrormaker.driver.topics import TargetTopics
 from mirrormaker.embedded.kafka_cluster import NEWEST
 from mirrormaker.errors import DriverGone, UnsupportedRequest
-from mirrormaker.groups.sync import GroupSync, SyncSettings
+from mirrormaker.groups.flow_ends import read_source
 from mirrormaker.mapping.map_keeper import MapKeeper
-from mirrormaker.mapping.map_topic import MapTopic, open_map
-from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Identity, Position
 from mirrormaker.model.topic_filter import Filter, python_matcher
@@ -38,17 +39,13 @@ from mirrormaker.verification.survey import Survey
 from mirrormaker.wire.client.acls import missing
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.client.cluster_description import Partition, Topic
-from mirrormaker.wire.client.group_offsets import alter_share_offsets, fetch_share_offsets
 from mirrormaker.wire.client.log_offsets import LATEST, wait_for_offsets
 from mirrormaker.wire.credentials import PLAINTEXT, Password, Sasl, Security
-from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.group_messages import CommitRow
 from mirrormaker.wire.protocol.messages import ListGroupsRequest
 from mirrormaker.worker.stream import Stream
 
 OLD = "0.10.2.2"  # record format 1, and versions of requests from before 0.11
-ORDERS, PARTITIONS, GROWN = "orders", 2, "grown"
-MIRROR, CONSUMERS, SHARERS = "mirror", "consumers", "sharers"  # groups
+GROWN = "grown"
 USER, PASSWORD = "alice", "s3same-0pen-you"
 _OPTIONS = [
     "--consumer.config",
@@ -153,36 +150,29 @@ async def offset_map(source: Endpoint, target: Endpoint) -> None:
         theirs.close()
 
 
-async def groups(source: Endpoint, target: Endpoint) -> None:
-    """Keep groups in step on the target, by the offset map that is stored there."""
+async def map_rebuild(source: Endpoint, target: Endpoint) -> None:
+    """Rebuild from both logs what the offset map, which is still empty, lacks of the mirrored partitions."""
     ours, theirs = Cluster(source), Cluster(target)
     try:
-        await ours.refresh()
-        await theirs.refresh()
-        stored = await open_map(theirs, ours.id)
-        settings = SyncSettings(is_chosen=lambda name: name == CONSUMERS)
-        sync = GroupSync(ours, theirs, settings, _StoredMaps(stored), lambda: stored.partitions, lambda _: None)
-        await sync.round()
-        await sync.round()
-        nodes = {SHARERS: min(theirs.brokers)}
-        await fetch_share_offsets(theirs, nodes)
-        await alter_share_offsets(theirs, {SHARERS: [CommitRow(ORDERS, 0, 1)]}, nodes)
+        positions = await _ledger(ours, theirs)
+        keeper = MapKeeper(theirs, ours, MIRROR, lambda _: None)
+        await keeper.open()
+        await keeper.begin(positions)
+        rebuild = MapRebuild(keeper, Routing(ours, theirs, "target", None, None, False), lambda _: None)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(rebuild.run(), 5)
     finally:
         ours.close()
         theirs.close()
 
 
-class _StoredMaps:
-    """The maps as they are stored, in place of those of a running mirror."""
-
-    def __init__(self, stored: MapTopic) -> None:
-        self._stored = stored
-
-    def partition(self, key: TopicPartition) -> PartitionMap:
-        return self._stored.read(key)
-
-    async def refresh(self) -> None:
-        await self._stored.refresh()
+async def _ledger(ours: Cluster, theirs: Cluster) -> list[Position]:
+    """Return the positions that the first mirror has committed."""
+    await ours.refresh()
+    await theirs.refresh()
+    keys = [(ORDERS, partition) for partition in range(PARTITIONS)]
+    side = await read_source(ours, MIRROR, theirs.id, keys, keys, read_committed=False)
+    return list(side.ledger.values())
 
 
 # -- the other requests of the driver
@@ -314,7 +304,9 @@ def _login(mechanism: str) -> Security:
     return Security("SASL_PLAINTEXT", sasl=Sasl(mechanism, Password(USER, PASSWORD)))
 
 
-_EVERYWHERE = (mirror, mirror_again, offset_map, groups, adopt, offsets, survey, read_log, topics)
+_EVERYWHERE = (
+    mirror, mirror_again, map_rebuild, offset_map, readiness, groups, adopt, offsets, survey, read_log, topics, failover,
+)  # fmt: skip
 _ALL = (
     *map(Conversation, (*_EVERYWHERE, new_protocol_offsets)),
     *(Conversation(login, security=_login(mechanism)) for mechanism in ("PLAIN", "SCRAM-SHA-256")),

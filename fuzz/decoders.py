@@ -15,7 +15,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from tests.support.answers import FetchAnswer, encode_fetch_answer
 from tests.support.batches import stamp_crc
 
-from fuzz.conversations import CONSUMERS, MIRROR, ORDERS, SHARERS
+from fuzz.group_conversations import MIRROR, ORDERS, PARTITIONS, SHARERS
 from fuzz.mutations import decode_to_encode, mutate
 from fuzz.recording import ZOOKEEPER, Recorded
 from fuzz.runner import ALLOWED, Attempt, Case
@@ -42,6 +42,7 @@ from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.wire.client.cluster_description import decode_description
 from mirrormaker.wire.protocol import fetch, group_messages, messages, produce
 from mirrormaker.wire.protocol.answer_checks import check_answer
+from mirrormaker.wire.protocol.group_messages import CommitRow
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import Batches, split
 from mirrormaker.wire.records.columns import unpack_in_pieces
@@ -96,13 +97,7 @@ def _inputs_of(row: Recorded) -> tuple[str, list[_Input]]:
     if row.api_key in _SHARE_GROUPS:
         return "share-groups", [_Input(row.answer, _SHARE_GROUPS[row.api_key])]
     request = _REQUESTS[row.api_key]
-    found = list(_answer_inputs(request, row))
-    if row.api_key == group_messages.OFFSET_FETCH and row.version >= group_messages.FETCH_VERSIONS[0]:
-        # Answers about many groups have a decoder of their own.
-        found.append(_Input(row.answer, lambda data: _discard(_offset_fetch, data)))
-    if row.api_key == group_messages.OFFSET_COMMIT and row.version >= group_messages.COMMIT_VERSIONS[0]:
-        found.append(_Input(row.answer, lambda data: _discard(_offset_commit, data)))
-    return str(request.name), found
+    return str(request.name), [*_answer_inputs(request, row), *_group_inputs(request, row)]
 
 
 def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
@@ -116,17 +111,27 @@ def _answer_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
             yield _Input(bytes(answer.encode(version=version)), partial(_use_answer, asked, version))
 
 
-def _offset_fetch(data: bytes) -> object:
-    found = group_messages.decode_offset_fetch(memoryview(data), [CONSUMERS])
+def _group_inputs(request: Any, row: Recorded) -> Iterator[_Input]:
+    """Yield an answer about the offsets of groups, which has a decoder of its own."""
+    if row.api_key == group_messages.OFFSET_FETCH and row.version >= group_messages.FETCH_VERSIONS[0]:
+        groups = [group.group_id for group in request.decode(row.request, version=row.version).groups]
+        yield _Input(row.answer, lambda data: _discard(partial(_decode_offset_fetch, groups), data))
+    if row.api_key == group_messages.OFFSET_COMMIT and row.version >= group_messages.COMMIT_VERSIONS[0]:
+        asked = request.decode(row.request, version=row.version)
+        rows = [CommitRow(topic.name, part.partition_index, 0) for topic in asked.topics for part in topic.partitions]
+        yield _Input(row.answer, lambda data: _discard(partial(_decode_offset_commit, rows), data))
+
+
+def _decode_offset_fetch(groups: Sequence[str], data: bytes) -> object:
+    found = group_messages.decode_offset_fetch(memoryview(data), groups)
     return [offsets.rows() for group in found.values() for offsets in group.topics.values()]
 
 
-def _offset_commit(data: bytes) -> object:
-    rows = [group_messages.CommitRow(ORDERS, partition, 1) for partition in (0, 1)]
+def _decode_offset_commit(rows: Sequence[CommitRow], data: bytes) -> object:
     return group_messages.decode_offset_commit(memoryview(data), rows)
 
 
-_SHARED_ROWS = [group_messages.CommitRow(ORDERS, 0, 1)]
+_SHARED_ROWS = [CommitRow(ORDERS, partition, 1) for partition in range(PARTITIONS)]
 _SHARE_GROUPS: dict[int, Callable[[bytes], None]] = {
     group_messages.DESCRIBE_SHARE_OFFSETS: lambda data: _discard(
         lambda raw: group_messages.decode_describe_share_offsets(memoryview(raw), [SHARERS]), data

@@ -1,4 +1,4 @@
-"""The recorded answers; `python -m fuzz.recording` records them again from real brokers (a minute).
+"""The recorded answers; `python -m fuzz.recording` records them again from real brokers (two minutes).
 
 `answers.jsonl` has one line for each request of each conversation, in their order.
 """
@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafka import KafkaProducer
+from tests.support.group_clients import commit, set_share_offsets
 from tests.support.secure_cluster import PLAIN, SCRAM, add_scram_user
 from tests.support.topics import create_topic
 from tests.support.wire_clients import wire_client
 
-from fuzz.conversations import CONSUMERS, CONVERSATIONS, GROWN, MIRROR, OLD, ORDERS, PARTITIONS, PASSWORD, USER
+from fuzz.conversations import CONVERSATIONS, GROWN, OLD, PASSWORD, USER
+from fuzz.group_conversations import CONSUMERS, MIRROR, ORDERS, PARTITIONS, READERS, SHARERS
 from mirrormaker.embedded import Cluster as EmbeddedCluster
 from mirrormaker.embedded import child_processes
 from mirrormaker.embedded.kafka_cluster import NEWEST
@@ -121,6 +123,7 @@ def main() -> None:
     """Have each conversation with real brokers, and keep their answers."""
     recorder = _Recorder()
     for version in (NEWEST, OLD):
+        recorder.conversation = ""  # a cluster is prepared by requests too
         with _source(version) as source, EmbeddedCluster(settings=_SETTINGS, name="target") as target, known_nonce():
             for conversation in CONVERSATIONS.values():
                 if conversation.version == version:
@@ -145,9 +148,11 @@ def _source(version: str) -> Iterator[EmbeddedCluster]:
         create_topic(cluster, GROWN, 2)
         for codec in (*_CODECS, "zstd") if is_new else _CODECS:
             _write(cluster, compression_type=codec, enable_idempotence=False)
+        commit(cluster, READERS, ORDERS, {0: 3, 1: 4}, "mine")
         if not is_new:
             yield cluster
             return
+        set_share_offsets(cluster, SHARERS, ORDERS, {0: 2, 1: 5})
         add_scram_user(cluster, USER, password=PASSWORD)
         _write(cluster, is_aborted=True, transactional_id="aborted")
         _write(cluster, enable_idempotence=False)

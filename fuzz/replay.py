@@ -17,11 +17,12 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any
+from unittest import mock
 
 from tests.support.peer import correlation_of, frame, hear
 from tests.support.scripted_broker import API_VERSIONS, FETCH, is_flexible
@@ -29,11 +30,29 @@ from tests.support.scripted_broker import API_VERSIONS, FETCH, is_flexible
 from fuzz.conversations import CONVERSATIONS, Conversation
 from fuzz.mutations import mutate, mutate_fields
 from fuzz.recording import Recorded, known_nonce
-from fuzz.runner import ALLOWED, Attempt, Case
-from mirrormaker.worker import fetcher
+from fuzz.runner import ALLOWED, CPU_SECONDS, Attempt, Case
+from mirrormaker.groups.sync import GroupSync
+from mirrormaker.mapping.map_keeper import MapKeeper
+from mirrormaker.wire.auth import sasl
+from mirrormaker.worker import fetcher, stream
+from mirrormaker.worker.cursor import Cursor
+from mirrormaker.worker.sender import Sender
+
+# What the handlers of `except Exception` call that go on: with the error, or while it is being handled.
+LAST_HANDLERS: tuple[tuple[Any, str], ...] = (
+    (traceback, "print_exc"),
+    (fetcher, "describe"),
+    (stream, "describe"),
+    (sasl, "_as_lost"),
+    (sasl, "_failed"),
+    (MapKeeper, "_note_failed"),
+    (GroupSync, "_reason"),
+    (Cursor, "interrupt"),
+    (Sender, "_lost"),
+)
 
 _LONGEST = 60.0  # seconds of a conversation, on its own clock
-# A damaged answer may come again and again in that time, with a thousand other requests in between.
+# A damaged answer may come again and again in that time, with hundreds of others in between. Each has a second: `_Peers.settle`.
 _CPU_SECONDS = 5.0
 _MOST_REQUESTS = 400  # of a conversation
 _MOST_BYTES = 4 << 20  # of all answers of a conversation: one long answer again and again only takes time
@@ -41,6 +60,10 @@ _SOON = 5.0  # seconds: so many requests in a shorter time are an endless loop
 _FETCH_WAIT = 0.5  # seconds that a broker keeps a fetch request without news
 _THREAD_TURN = 0.001  # seconds to wait for another thread before looking again
 _STUCK_AFTER = 10.0  # seconds without anything that could happen
+
+
+class SlowAnswer(Exception):
+    """The code under test computes for more than a second before it asks for anything else."""
 
 
 class EndlessConversation(Exception):
@@ -87,6 +110,7 @@ def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool
             conversation.run(peers.ports, _LONGEST)
         if peers.requests >= _MOST_REQUESTS and time.monotonic() - began < _SOON:
             raise EndlessConversation(f"{_MOST_REQUESTS} requests in {time.monotonic() - began:.1f} s")
+        peers.settle()
     # A task that nobody waits for tells its exception when it is collected.
     gc.collect()
     for error in peers.escaped:
@@ -96,22 +120,21 @@ def talk(conversation: Conversation, rows: Sequence[Recorded], *, may_fail: bool
 @contextmanager
 def _no_silent_bugs(escaped: list[BaseException]) -> Iterator[None]:
     """Note what the last handlers of the program catch: a cursor prints it and stops, a fetcher describes it and goes on."""
-    handlers: tuple[tuple[Any, str], ...] = ((traceback, "print_exc"), (fetcher, "describe"))
-    whole = [getattr(module, name) for module, name in handlers]
+    known = (asyncio.CancelledError, fetcher._PollCutShort, *ALLOWED)
 
-    def note(*_: object) -> str:
-        error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, (fetcher._PollCutShort, *ALLOWED)):
-            escaped.append(error)
-        return ""
+    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            error = next((arg for arg in args if isinstance(arg, BaseException)), sys.exc_info()[1])
+            if error is not None and not isinstance(error, known):
+                escaped.append(error)
+            return None if whole is traceback.print_exc else whole(*args)
 
-    for module, name in handlers:
-        setattr(module, name, note)
-    try:
+        return call
+
+    with ExitStack() as patches:
+        for owner, name in LAST_HANDLERS:
+            patches.enter_context(mock.patch.object(owner, name, noting(getattr(owner, name))))
         yield
-    finally:
-        for (module, name), function in zip(handlers, whole, strict=True):
-            setattr(module, name, function)
 
 
 class _Peers:
@@ -119,11 +142,19 @@ class _Peers:
 
     def __init__(self, rows: Sequence[Recorded]) -> None:
         self.ports = list(dict.fromkeys(row.port for row in rows))
+        self._answered_at = time.process_time()
         self.requests = self.bytes = 0
         self.escaped: list[BaseException] = []
         self._answers: dict[tuple[int, int], list[bytes]] = defaultdict(list)
         for row in rows:
             self._answers[row.port, row.api_key].append(row.answer)
+
+    def settle(self) -> None:
+        """Note if the last answer kept the program busy for more than a second of CPU time."""
+        now = time.process_time()
+        if (seconds := now - self._answered_at) > CPU_SECONDS:
+            self.escaped.append(SlowAnswer(f"{seconds:.1f} s of CPU time after one answer"))
+        self._answered_at = now
 
     async def serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection, and after very many of them hang up."""
@@ -140,6 +171,7 @@ class _Peers:
                 # The last answer comes again and again.
                 answer = left.pop(0) if len(left) > 1 else left[0]
                 self.bytes += len(answer)
+                self.settle()
                 header = b"\0" if is_flexible(key, version) and key != API_VERSIONS else b""
                 writer.write(frame(correlation_of(request), header + answer))
         writer.close()
@@ -205,6 +237,8 @@ class _PeerLoop(asyncio.SelectorEventLoop):
         for port in self._peers.ports:
             if port not in self._listening:
                 self._listening[port] = socket.create_server(("127.0.0.1", 0))
+                # A second answer would wait for the kernel's acknowledgement of the first one, and meanwhile the clock runs ahead.
+                self._listening[port].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 serve = partial(self._peers.serve, port)
                 self.create_task(asyncio.start_server(serve, sock=self._listening[port]))
         super().run_forever()

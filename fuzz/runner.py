@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -18,12 +17,13 @@ from types import FrameType
 from typing import NamedTuple
 
 from mirrormaker.errors import MirrorError
-from mirrormaker.worker.interrupts import AwaitZombies, Released, Renumber, SplitBatch
+from mirrormaker.worker.interrupts import AwaitZombies, LookAgain, Released, Renumber, SplitBatch
 
 CPU_SECONDS = 1.0
 MEMORY_BYTES = 64 << 20  # beyond the size of the answer
-# Everything that the program raises on purpose; the last ones make a partition leave the hot path.
-ALLOWED = (MirrorError, OSError, asyncio.TimeoutError, AwaitZombies, Released, Renumber, SplitBatch)
+# Everything that the program raises on purpose; the last ones make a partition leave the hot path. Of the errors of the operating
+# system, only those of a connection: an answer that makes the program open a file, or run out of descriptors, is a finding.
+ALLOWED = (MirrorError, ConnectionError, TimeoutError, AwaitZombies, LookAgain, Released, Renumber, SplitBatch)
 
 _GIVEN_UP_AFTER = 10.0  # seconds of CPU time
 _ATTEMPTS_AT_A_TIME = 20  # of one case, at most
@@ -65,24 +65,33 @@ class Finding(NamedTuple):
 def run(
     cases: Sequence[Case], *, seed: int, seconds: float, first: int = 0, show: Callable[[Finding], None]
 ) -> tuple[Counter[str], list[Finding]]:
-    """Return how often each case was tried, and what was found. Each case begins with the attempt of number `first`."""
+    """Return how often each case was tried, and what was found. Each case begins with the attempt of number `first`.
+
+    The seconds count once every case has had an attempt: so a busy machine leaves none out.
+    """
     tried: Counter[str] = Counter()
     findings: dict[tuple[str, str], Finding] = {}
+
+    def attempt(case: Case, number: int) -> None:
+        # The same seed and number always make the same input.
+        made = case.attempt(Random(f"{seed} {case.name} {number}"))
+        tried[case.name] += 1
+        trouble = judge(made)
+        if trouble is not None and (case.name, trouble.summary) not in findings:
+            finding = Finding(case.name, number, trouble, _keep(case.name, number, made.data))
+            findings[case.name, trouble.summary] = finding
+            show(finding)
+
+    for case in cases:
+        attempt(case, first)
     deadline = time.monotonic() + seconds
-    for turn in count(first, _ATTEMPTS_AT_A_TIME):
+    for turn in count(first + 1, _ATTEMPTS_AT_A_TIME):
         for case in cases:
             began = time.monotonic()
             for number in range(turn, turn + _ATTEMPTS_AT_A_TIME):
                 if time.monotonic() > min(deadline, began + _SECONDS_AT_A_TIME):
                     break
-                # The same seed and number always make the same input.
-                attempt = case.attempt(Random(f"{seed} {case.name} {number}"))
-                tried[case.name] += 1
-                trouble = judge(attempt.run, len(attempt.data), attempt.cpu_seconds)
-                if trouble is not None and (case.name, trouble.summary) not in findings:
-                    finding = Finding(case.name, number, trouble, _keep(case.name, number, attempt.data))
-                    findings[case.name, trouble.summary] = finding
-                    show(finding)
+                attempt(case, number)
         if time.monotonic() > deadline:
             return tried, list(findings.values())
     raise AssertionError("count() never ends")
@@ -101,12 +110,12 @@ class _TooSlow(BaseException):
     pass
 
 
-def judge(attempt: Callable[[], None], size: int, cpu_seconds: float = CPU_SECONDS) -> Trouble | None:
-    """Run the code that uses a damaged answer of `size` bytes; return the limit that it did not keep, if any."""
+def judge(attempt: Attempt) -> Trouble | None:
+    """Run the code that uses a damaged input; return the limit that it did not keep, if any."""
     memory_before, cpu_before = _reset_peak(), time.process_time()
     try:
         with _stopped_after(_GIVEN_UP_AFTER):
-            attempt()
+            attempt.run()
     except ALLOWED:
         pass
     except _TooSlow:
@@ -115,9 +124,9 @@ def judge(attempt: Callable[[], None], size: int, cpu_seconds: float = CPU_SECON
         raise
     except BaseException as error:
         return Trouble(f"raises {_summary(error)}", traceback.format_exc())
-    if (seconds := time.process_time() - cpu_before) > cpu_seconds:
+    if (seconds := time.process_time() - cpu_before) > attempt.cpu_seconds:
         return Trouble("takes too much CPU time", f"{seconds:.1f} s")
-    if (grown := _peak() - memory_before) > MEMORY_BYTES + size:
+    if (grown := _peak() - memory_before) > MEMORY_BYTES + len(attempt.data):
         return Trouble("takes too much memory", f"{grown >> 20} MB")
     return None
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 
-from fuzz.conversations import MIRROR, ORDERS
+from fuzz.group_conversations import MIRROR, ORDERS
 from fuzz.mutations import mutate
 from fuzz.recording import ZOOKEEPER, Recorded
 from fuzz.runner import ALLOWED, Attempt, Case

@@ -119,7 +119,7 @@ async def fetch_offsets(
 async def _fetch_at(cluster: Cluster, node: int, names: list[str], stable: bool) -> dict[str, GroupOffsets | Exception]:
     connection = await cluster.connection(node, PURPOSE)
     found: dict[str, GroupOffsets | Exception] = {}
-    newest = connection.versions[wire.OFFSET_FETCH][1]
+    newest = connection.best_version(OffsetFetchRequest)
     if newest < wire.FETCH_VERSIONS[0]:
         rows = await _bounded([partial(_fetch_one, connection, cluster, name, stable) for name in names])
         return dict(zip(names, rows, strict=True))

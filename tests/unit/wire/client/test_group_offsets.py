@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import ListGroupsResponse
 from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
-from kafka.protocol.metadata import FindCoordinatorResponse
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse
 
-from mirrormaker.errors import OUTAGE
+from mirrormaker.errors import OUTAGE, UnsupportedRequest
 from mirrormaker.kafka_errors import CODES
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import commit_offsets, fetch_offsets, find_coordinators, list_groups
 from mirrormaker.wire.protocol.group_messages import CommitRow, GroupOffsets
 from mirrormaker.wire.protocol.messages import FindCoordinatorRequest, ListGroupsRequest
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import API_VERSIONS, FETCH, METADATA, PRODUCE, ScriptedBroker, metadata
 
 ALL_CODES = [code for code in (*CODES, 9999) if code]
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 2, 8, 9
 
 
 def _codes(broker: ScriptedBroker, key: int, answer: object) -> Iterator[int]:
@@ -88,6 +88,20 @@ def test_offsets_that_a_coordinator_does_not_tell_are_the_error_of_their_group()
             for code in _codes(broker, OFFSET_FETCH, refuse):
                 found = await fetch_offsets(cluster, {"a": 1, "b": 1}, stable=True)
                 assert found == {"a": GroupOffsets({}, code), "b": GroupOffsets({}, 0)}
+
+    asyncio.run(play())
+
+
+def test_a_coordinator_that_knows_no_offsets_is_the_error_of_its_groups() -> None:
+    row = ApiVersionsResponse.ApiVersion
+    known = [row(api_key=key, min_version=0, max_version=9) for key in (PRODUCE, FETCH, LIST_OFFSETS, METADATA)]
+
+    async def play() -> None:
+        broker = ScriptedBroker({API_VERSIONS: ApiVersionsResponse(error_code=0, api_keys=known)})
+        async with broker.running() as cluster:
+            await _ready(broker, cluster)
+            found = await fetch_offsets(cluster, {"a": 1}, stable=True)
+            assert isinstance(found["a"], UnsupportedRequest)
 
     asyncio.run(play())
 
