@@ -92,6 +92,7 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
     places: list[int] = []
     certain: list[int] = []  # the places of parts that are not open
     mosts: list[int] = []
+    needed: list[int] = []  # where records begin that the map names, and that the reader still needs
     latest, gone = 0, 0
     is_behind, is_before, is_ahead = False, False, False
     for part in parts:
@@ -102,6 +103,9 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
             gone += max(0, min(part.first, part.source_start) - part.committed)
             is_behind = is_behind or part.committed < part.source_start
             is_before, is_open = True, False
+            needed.append(part.latest)
+        elif part.horizon < 0 and not is_open:
+            needed.append(part.offset)
         is_ahead = is_ahead or part.committed > part.end
         floors.append(floor)
         places.append(place)
@@ -115,13 +119,15 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
         return Aim(log.end, State.TARGET_SHORT, missing=earliest - log.end)
     offset = max(earliest, log.start)
     again = max(0, latest - offset)
-    if max(latest, earliest) < log.start:
-        return Aim(offset, State.TRIMMED, 0, gone + log.start - latest)
-    states = (State.BEHIND, is_behind), (State.BEFORE_MAP, is_before), (State.AHEAD, is_ahead)
+    trimmed = log.start - min(needed, default=log.start)
+    states = (
+        (State.TRIMMED, trimmed > 0), (State.BEHIND, is_behind), (State.BEFORE_MAP, is_before), (State.AHEAD, is_ahead),
+    )  # fmt: skip
     state = next((state for state, is_so in states if is_so), State.SYNCED)
     floor, most = (min(max(min(bounds), log.start), log.end) for bounds in (floors, mosts))
     is_open = min(certain, default=log.end + 1) > earliest
-    return Aim(offset, state, again, gone, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
+    missing = gone + max(0, trimmed)
+    return Aim(offset, state, again, missing, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
 
 
 class Presence(Enum):

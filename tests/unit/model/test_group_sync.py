@@ -55,6 +55,33 @@ LOG = Log(10, 1000)
             [Part(150, 5, 5, 100, 300)], LOG, Aim(10, State.TRIMMED, 0, 5), id="the target's retention went on"
         ),
         pytest.param(
+            [Part(150, 5, 15, 100, 300)],
+            LOG,
+            Aim(10, State.TRIMMED, 5, 5, most=15),
+            id="it may have gone past the group",
+        ),
+        pytest.param(
+            [Part(5, 5, 5, 0, 9), Part(7, 500, 500, 0, 9)],
+            LOG,
+            Aim(10, State.TRIMMED, 490, 5),
+            id="it went past one of several source partitions",
+        ),
+        pytest.param(
+            [Part(5, 5, 5, 0, 9), Part(7, 8, 8, 0, 9)], LOG, Aim(10, State.TRIMMED, 0, 5), id="it went past all of them"
+        ),
+        pytest.param(
+            [Part(60, 0, 50, 100, 300, 60), Part(7, 4, 4, 0, 9)],
+            LOG,
+            Aim(10, State.TRIMMED, 40, 6),
+            id="it went past one of them, and the other one is before the map",
+        ),
+        pytest.param(
+            [Part(9, 5, 5, 0, 9, is_open=True), Part(7, 500, 500, 0, 9)],
+            LOG,
+            Aim(10, State.SYNCED, 490, most=500, is_open=True),
+            id="it went past a place with nothing to read",
+        ),
+        pytest.param(
             [Part(150, 2000, 2000, 100, 300)], LOG, Aim(1000, State.TARGET_SHORT, 0, 1000), id="the target lost data"
         ),
         pytest.param(
