@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.routes import Maps, Route, Routes
-from mirrormaker.kafka_errors import UNSTABLE_OFFSET_COMMIT
+from mirrormaker.kafka_errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNSTABLE_OFFSET_COMMIT,
+)
 from mirrormaker.model.group_sync import Aim, Decision, Log, Memory, Part, Presence, State, aim, decide, worst
 from mirrormaker.model.offset_runs import Translated
 from mirrormaker.model.position import Place
@@ -22,6 +26,12 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommittedRow, GroupOffsets, TopicOffsets
 
 _NOTHING = TopicOffsets(b"", 0, True)
+# Errors of a partition whose offset the source does not tell. After any other one it is asked again in the next round.
+_UNTOLD = {
+    UNSTABLE_OFFSET_COMMIT: State.UNSTABLE,
+    GROUP_AUTHORIZATION_FAILED: State.NO_RIGHTS,
+    TOPIC_AUTHORIZATION_FAILED: State.NO_RIGHTS,
+}
 
 
 @dataclass(slots=True)
@@ -223,7 +233,7 @@ def _decide(
             if row is None or (row.offset < 0 and not row.error):
                 continue
             if row.error:
-                found = State.UNSTABLE if row.error == UNSTABLE_OFFSET_COMMIT else State.NO_RIGHTS
+                found = _UNTOLD.get(row.error, State.PENDING)
                 continue
             parts.append(look.part(key, place, row.offset, is_shared=len(sources) > 1))
             metadata[partition] = row.metadata

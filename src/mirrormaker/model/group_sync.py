@@ -194,7 +194,9 @@ def decide(
         return Decision(State.UNMOVABLE)
     is_foreign = target is not None and (memory is None or not memory.is_ours(target))
     if isinstance(found, State):
-        return Decision(found)
+        # Users of the target count first: the way out of another state may delete their offsets.
+        used = State.ACTIVE if presence is Presence.MEMBERS else State.OWNED if is_foreign else found
+        return Decision(min(used, found, key=severity))
     is_kept = keeps and target is not None and target <= found.most
     # Before the map the place may be anywhere. That says nothing of an offset that was written for another place.
     most = -1 if found.state in (State.BEHIND, State.BEFORE_MAP) and not is_kept else found.most

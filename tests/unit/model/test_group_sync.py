@@ -146,6 +146,21 @@ FREE, MEMBERS, OTHER = Presence.FREE, Presence.MEMBERS, Presence.OTHER_KIND
         pytest.param(State.UNMAPPED, None, None, FREE, Decision(State.UNMAPPED), id="no map yet"),
         pytest.param(State.DELETED, 40, Memory(40), FREE, Decision(State.DELETED), id="deleted on the source"),
         pytest.param(
+            State.DELETED,
+            40,
+            Memory(40),
+            MEMBERS,
+            Decision(State.ACTIVE),
+            id="deleted on the source, used on the target",
+        ),
+        pytest.param(
+            State.DELETED, 41, Memory(40), FREE, Decision(State.OWNED), id="deleted on the source, moved on the target"
+        ),
+        pytest.param(State.UNSTABLE, 41, Memory(40), FREE, Decision(State.OWNED), id="held there, moved here"),
+        pytest.param(
+            State.NO_RIGHTS, 40, Memory(40), MEMBERS, Decision(State.NO_RIGHTS), id="the source does not tell"
+        ),
+        pytest.param(
             Aim(7, State.TARGET_SHORT, 0, 9), 3, Memory(3), FREE, Decision(State.TARGET_SHORT, 7, 0, 9, 7), id="clamped"
         ),
     ],
