@@ -208,7 +208,7 @@ COMMAND = Command(
     ),
     notes="Columns: READ AGAIN and MISSING are records at most, if the group failed over now and nothing more were written."
     ' "-" means that the target has no offset: auto.offset.reset of the consumers decides. LAST WRITTEN is the last time that'
-    " the mirror wrote an offset of the group; a group that does not move is not written.\n"
+    " the mirror wrote an offset of the group; it writes those of a group that does not move twice a day.\n"
     "States that are ready: synced, ahead of the mirror, behind the source's log, before the offset map, behind the target's"
     " log. All others have a line with the way out.",
     exit_codes={

@@ -43,6 +43,9 @@ from mirrormaker.wire.transport.turns import in_turns
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
 _EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
+# Seconds after which an offset is committed again although nothing has moved. Brokers forget it after a week, before Kafka 2.0
+# after a day.
+_RENEWED_AFTER = 12 * 3600.0
 # Seconds between two looks at the maps of other processes; and at most one part in so many of the time is spent on them.
 _OTHERS_EVERY, _OTHERS_SHARE = 5.0, 50
 
@@ -163,7 +166,9 @@ class GroupSync:
             self._everything_at = began
         changed: list[tuple[str, str, Entry]] = []
         now = time.time()
-        plan = self.planner.plan(survey, ways, seen, checkpoints.memory, everything=everything)
+        plan = self.planner.plan(
+            survey, ways, seen, checkpoints.memory, everything=everything, renewed_before=now - _RENEWED_AFTER
+        )
         for step in plan:
             if step is None:
                 await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -151,6 +151,8 @@ class Memory:
     before: int = -1
     older: int = -1
     mark: int = 0
+    # The time of the row, in seconds since 1970. The commit came right after it.
+    written_at: float = field(default=0.0, compare=False)
 
     def is_ours(self, offset: int) -> bool:
         """Return True if this offset on the target was committed by us."""
@@ -180,6 +182,7 @@ def decide(
     *,
     lifts: bool = True,
     keeps: bool = False,
+    renews: bool = False,
 ) -> Decision:
     """Return the offset to commit, None to leave the target as it is, and the state.
 
@@ -189,6 +192,7 @@ def decide(
     An offset of ours that is not the best one is left as it is in these cases, if it may be right:
     `lifts` False: an earlier one. In a target partition that others write to, the best one moves on for ever.
     `keeps` True: a later one. It was written when the group was where it is now, and more was known of its place.
+    `renews` True: an offset of ours that stays is committed again, because brokers forget old ones.
     """
     if presence is Presence.OTHER_KIND:
         return Decision(State.UNMOVABLE)
@@ -210,7 +214,8 @@ def decide(
         stays = not lifts and 0 <= found.floor <= target
     elif target is not None and target > found.offset:
         stays = is_kept
-    return Decision(found.state, None if stays else found.offset, *place)
+    kept = target if renews else None
+    return Decision(found.state, kept if stays else found.offset, *place)
 
 
 class Cost(NamedTuple):

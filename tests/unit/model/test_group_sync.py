@@ -180,19 +180,21 @@ OFFSETS = st.integers(0, 60)
     st.none() | OFFSETS,
     st.none() | st.builds(Memory, OFFSETS, st.integers(-1, 60)),
     st.sampled_from(Presence),
+    st.booleans(),
 )
 def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
-    parts: list[Part], log: Log, target: int | None, memory: Memory | None, presence: Presence
+    parts: list[Part], log: Log, target: int | None, memory: Memory | None, presence: Presence, renews: bool
 ) -> None:
     found = aim(parts, log)
     assert log.start <= found.offset <= log.end
     assert found.again >= 0
     assert found.missing >= 0
-    decision = decide(found, target, memory, presence)
+    decision = decide(found, target, memory, presence, renews=renews)
     if decision.commit is not None:
         assert presence is Presence.FREE
         assert target is None or (memory is not None and memory.is_ours(target))
-        assert decision.commit == found.offset != target
+        assert decision.commit == found.offset
+        assert renews or found.offset != target
     # Nothing is skipped: the reader goes on at or before every place that the map names, if the log has it.
     assert found.offset <= max(log.start, min(max(part.offset, part.horizon) for part in parts))
 
@@ -232,6 +234,8 @@ SHARED = Aim(50, State.SYNCED, floor=20, most=90)
 def test_an_offset_that_may_be_right_is_left_where_it_is(target: int, lifts: bool, keeps: bool, stays: bool) -> None:
     found = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps)
     assert found.commit == (None if stays else 50)
+    renewed = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps, renews=True)
+    assert renewed.commit == (target if stays else 50)
 
 
 BEFORE_MAP = aim([Part(100, 0, 5007, 5000, 6000)], Log(0, 6007))
