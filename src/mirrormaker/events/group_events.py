@@ -48,6 +48,13 @@ class GroupGone(
 
 
 @dataclass(frozen=True)
+class HeartbeatsFailed(Event, kind=Kind.WAITING, words="heartbeats are not written for now: {reason}"):
+    """A heartbeat failed, and not because the target is away; the next one is tried."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class GroupSyncFailed(Event, kind=Kind.WAITING, words="offsets of groups are not kept in step for now: {reason}"):
     """A whole round failed; the next one tries again."""
 
