@@ -199,6 +199,35 @@ def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
     assert found.offset <= max(log.start, min(max(part.offset, part.horizon) for part in parts))
 
 
+@given(
+    st.lists(st.integers(0, 2), max_size=30),
+    st.tuples(*[st.integers(0, 12)] * 3),
+    st.tuples(*[st.integers(0, 3)] * 6),
+    st.integers(0, 30),
+)
+def test_everything_that_retention_took_from_a_group_is_in_the_bound(
+    written: list[int], read_to: tuple[int, ...], unsure: tuple[int, ...], start: int
+) -> None:
+    """The target partition has records of three source partitions in this order, and the map is unsure of their places."""
+    log = Log(min(start, len(written)), len(written))
+    places: list[list[int]] = [[at for at, part in enumerate(written) if part == number] for number in range(3)]
+    parts = []
+    for number, mirrored in enumerate(places):
+        unread = mirrored[read_to[number] :]
+        if unread:
+            first, latest = max(0, unread[0] - unsure[number]), min(log.end, unread[0] + unsure[3 + number])
+            parts.append(Part(read_to[number], first, latest, 0, len(mirrored)))
+        else:
+            end = mirrored[-1] + 1 if mirrored else 0
+            parts.append(Part(read_to[number], end, end, 0, read_to[number], is_open=True))
+    found = aim(parts, log)
+    needed = [at for number, mirrored in enumerate(places) for at in mirrored[read_to[number] :]]
+    lost = sum(at < log.start for at in needed)
+    assert lost <= found.missing <= log.start
+    assert (found.state is State.TRIMMED) is (found.missing > 0)
+    assert found.offset <= max(log.start, min(needed, default=log.end))
+
+
 def test_every_state_that_is_no_success_has_an_advice() -> None:
     assert ADVICE.keys() == set(State) - {State.SYNCED}
 
