@@ -53,7 +53,12 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsClusters]:
 
 
 def begin(
-    clusters: TlsClusters, directory: Path, more: str = "", is_enough: Callable[[list[Event]], bool] = lambda _: True
+    clusters: TlsClusters,
+    directory: Path,
+    more: str = "",
+    options: tuple[str, ...] = (),
+    *,
+    is_enough: Callable[[list[Event]], bool] = lambda _: True,
 ) -> list[str]:
     """Run a mirror up to the start of its streams, and until it has done enough. Return the texts of its events.
 
@@ -62,7 +67,7 @@ def begin(
     consumer, producer = directory / "source.properties", directory / "target.properties"
     consumer.write_text(f"bootstrap.servers={clusters.source.address('MTLS')}\ngroup.id={GROUP}\n{clusters.jks}{more}")
     producer.write_text(f"bootstrap.servers={clusters.target.address('MTLS')}\n{clusters.pkcs12}")
-    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
+    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC, *options]
     events: list[Event] = []
 
     async def matcher() -> Callable[[str], bool]:
@@ -89,7 +94,7 @@ def begin(
             await flow.connect()
             running = asyncio.ensure_future(flow.run())
             await asyncio.wait([running, asyncio.ensure_future(flow.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
-            while not is_enough(events):
+            while not await asyncio.to_thread(is_enough, events):
                 assert not running.done()
                 await asyncio.sleep(0.1)
             flow.stop()
@@ -98,7 +103,10 @@ def begin(
             flow.source.close()
             flow.target.close()
 
-    asyncio.run(asyncio.wait_for(run(), 90))
+    try:
+        asyncio.run(asyncio.wait_for(run(), 60))
+    except asyncio.TimeoutError:
+        raise AssertionError("\n".join(event.text for event in events)) from None
     return [event.text for event in events]
 
 
@@ -226,7 +234,7 @@ def test_heartbeats_need_no_groups_and_a_missing_right_is_named_once(clusters: T
             heard.append(time.monotonic())
         return bool(heard) and time.monotonic() > heard[0] + 3
 
-    (said,) = [text for text in begin(clusters, tmp_path, lines, is_told) if "heartbeats" in text]
+    (said,) = [text for text in begin(clusters, tmp_path, lines, is_enough=is_told) if "heartbeats" in text]
     servers = clusters.target.address("MTLS")
     command = (
         f"kafka-acls --bootstrap-server {servers} --add --allow-principal {WRITER} --operation Create --operation Write"
@@ -238,7 +246,7 @@ def test_heartbeats_need_no_groups_and_a_missing_right_is_named_once(clusters: T
     def has_beats(_: list[Event]) -> bool:
         return len(read(clusters.target, HEARTBEATS).get(0, ())) >= 2
 
-    begin(clusters, tmp_path, lines, has_beats)
+    begin(clusters, tmp_path, lines, is_enough=has_beats)
     first, *_ = read(clusters.target, HEARTBEATS)[0]
     assert (first.key, len(first.value or b"")) == (b"\0\4east\0\4west", 10)
 
