@@ -18,7 +18,7 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.grants import grant, revoke
 from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
-from mirrormaker.events.group_events import HeartbeatsFailed
+from mirrormaker.events.group_events import GroupNotFollowed, HeartbeatsFailed
 from mirrormaker.groups.checkpoints import HEARTBEATS
 from mirrormaker.mapping import map_topic
 from mirrormaker.model.offset_map import Block
@@ -30,7 +30,7 @@ from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import parse
 from mirrormaker.wire.client import keyed_topic
-from tests.support.group_clients import commit
+from tests.support.group_clients import commit, committed
 from tests.support.reading import read
 from tests.support.tls_clusters import (
     GROUP,
@@ -286,3 +286,27 @@ def test_rights_that_groups_need_are_named_one_after_the_other(
     assert f"{on_target} {needed} --topic {checkpoints}" in says("not written yet", 3)
     clusters.target.create_topic(checkpoints)
     says(f"{on_target} --operation Write --topic {checkpoints}", 3)
+
+    # A running mirror misses the same right, and goes on once it is there.
+    grant(clusters.target, WRITER, "Write", "topic", offset_map)
+    grant(clusters.target, WRITER, "Write", "topic", checkpoints)
+    revoke(clusters.target, WRITER, "Read", "group", group)
+    lines = "source.cluster.alias=east\nsync.group.offsets.interval.seconds=1\n"
+
+    def is_refused(events: list[Event]) -> bool:
+        return any(isinstance(event, GroupNotFollowed) and event.state == "no rights" for event in events)
+
+    begin(clusters, tmp_path, lines, ("--groups", group), is_enough=is_refused)
+    grant(clusters.target, WRITER, "Read", "group", group)
+
+    def is_written(_: list[Event]) -> bool:
+        return committed(clusters.target, group, TOPIC) == {0: 0}
+
+    begin(clusters, tmp_path, lines, ("--groups", group), is_enough=is_written)
+    says("ready to fail over: 1 of 1", 0)
+    # On the source, a group that may not be described is not listed.
+    on_source = f"kafka-acls --bootstrap-server {clusters.source.address('MTLS')} --add --allow-principal {READER}"
+    revoke(clusters.source, READER, "Describe", "group", group)
+    assert f"{on_source} --operation Describe --group {group}" in says("no rights", 3)
+    grant(clusters.source, READER, "Describe", "group", group)
+    says("ready to fail over: 1 of 1", 0)
