@@ -31,6 +31,8 @@ from fuzz.conversations import CONVERSATIONS, Conversation
 from fuzz.mutations import mutate, mutate_fields
 from fuzz.recording import Recorded, known_nonce
 from fuzz.runner import ALLOWED, CPU_SECONDS, Attempt, Case
+from mirrormaker.driver import process
+from mirrormaker.groups import sync
 from mirrormaker.groups.sync import GroupSync
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.wire.auth import sasl
@@ -47,6 +49,8 @@ LAST_HANDLERS: tuple[tuple[Any, str], ...] = (
     (sasl, "_failed"),
     (MapKeeper, "_note_failed"),
     (GroupSync, "_reason"),
+    (sync, "describe_any"),
+    (process, "_failure_of"),
     (Cursor, "interrupt"),
     (Sender, "_lost"),
 )

@@ -18,6 +18,8 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.grants import grant, revoke
 from mirrormaker.errors import ClusterError
 from mirrormaker.events.event import Event
+from mirrormaker.events.group_events import GroupNotFollowed, HeartbeatsFailed
+from mirrormaker.groups.checkpoints import HEARTBEATS
 from mirrormaker.mapping import map_topic
 from mirrormaker.model.offset_map import Block
 from mirrormaker.model.offset_map_format import BlockKey, pack_block, pack_key
@@ -28,7 +30,8 @@ from mirrormaker.settings import properties
 from mirrormaker.settings.clients import source_settings, target_settings
 from mirrormaker.settings.options import parse
 from mirrormaker.wire.client import keyed_topic
-from tests.support.group_clients import commit
+from tests.support.group_clients import commit, committed
+from tests.support.reading import read
 from tests.support.tls_clusters import (
     GROUP,
     READER,
@@ -49,12 +52,22 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsClusters]:
         yield running
 
 
-def begin(clusters: TlsClusters, directory: Path) -> list[str]:
-    """Run a mirror up to the start of its streams. Return the texts of its events."""
+def begin(
+    clusters: TlsClusters,
+    directory: Path,
+    more: str = "",
+    options: tuple[str, ...] = (),
+    *,
+    is_enough: Callable[[list[Event]], bool] = lambda _: True,
+) -> list[str]:
+    """Run a mirror up to the start of its streams, and until it has done enough. Return the texts of its events.
+
+    `more` are further lines of the consumer file.
+    """
     consumer, producer = directory / "source.properties", directory / "target.properties"
-    consumer.write_text(f"bootstrap.servers={clusters.source.address('MTLS')}\ngroup.id={GROUP}\n{clusters.jks}")
+    consumer.write_text(f"bootstrap.servers={clusters.source.address('MTLS')}\ngroup.id={GROUP}\n{clusters.jks}{more}")
     producer.write_text(f"bootstrap.servers={clusters.target.address('MTLS')}\n{clusters.pkcs12}")
-    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC]
+    line = ["--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", TOPIC, *options]
     events: list[Event] = []
 
     async def matcher() -> Callable[[str], bool]:
@@ -81,13 +94,19 @@ def begin(clusters: TlsClusters, directory: Path) -> list[str]:
             await flow.connect()
             running = asyncio.ensure_future(flow.run())
             await asyncio.wait([running, asyncio.ensure_future(flow.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+            while not await asyncio.to_thread(is_enough, events):
+                assert not running.done()
+                await asyncio.sleep(0.1)
             flow.stop()
             await running
         finally:
             flow.source.close()
             flow.target.close()
 
-    asyncio.run(run())
+    try:
+        asyncio.run(asyncio.wait_for(run(), 60))
+    except asyncio.TimeoutError:
+        raise AssertionError("\n".join(event.text for event in events)) from None
     return [event.text for event in events]
 
 
@@ -204,6 +223,34 @@ async def write_map(clusters: TlsClusters) -> None:
         target.close()
 
 
+def test_heartbeats_need_no_groups_and_a_missing_right_is_named_once(clusters: TlsClusters, tmp_path: Path) -> None:
+    lines = "emit.heartbeats.enabled=true\nsource.cluster.alias=east\ntarget.cluster.alias=west\n"
+    begin_within(clusters, tmp_path)
+    heard: list[float] = []
+
+    def is_told(events: list[Event]) -> bool:
+        """Return True some heartbeats after the first line about them."""
+        if any(isinstance(event, HeartbeatsFailed) for event in events):
+            heard.append(time.monotonic())
+        return bool(heard) and time.monotonic() > heard[0] + 3
+
+    (said,) = [text for text in begin(clusters, tmp_path, lines, is_enough=is_told) if "heartbeats" in text]
+    servers = clusters.target.address("MTLS")
+    command = (
+        f"kafka-acls --bootstrap-server {servers} --add --allow-principal {WRITER} --operation Create --operation Write"
+    )
+    assert f"{command} --topic {HEARTBEATS}" in said
+    for operation in ("Create", "Write"):
+        grant(clusters.target, WRITER, operation, "topic", HEARTBEATS)
+
+    def has_beats(_: list[Event]) -> bool:
+        return len(read(clusters.target, HEARTBEATS).get(0, ())) >= 2
+
+    begin(clusters, tmp_path, lines, is_enough=has_beats)
+    first, *_ = read(clusters.target, HEARTBEATS)[0]
+    assert (first.key, len(first.value or b"")) == (b"\0\4east\0\4west", 10)
+
+
 def test_rights_that_groups_need_are_named_one_after_the_other(
     clusters: TlsClusters, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,3 +286,27 @@ def test_rights_that_groups_need_are_named_one_after_the_other(
     assert f"{on_target} {needed} --topic {checkpoints}" in says("not written yet", 3)
     clusters.target.create_topic(checkpoints)
     says(f"{on_target} --operation Write --topic {checkpoints}", 3)
+
+    # A running mirror misses the same right, and goes on once it is there.
+    grant(clusters.target, WRITER, "Write", "topic", offset_map)
+    grant(clusters.target, WRITER, "Write", "topic", checkpoints)
+    revoke(clusters.target, WRITER, "Read", "group", group)
+    lines = "source.cluster.alias=east\nsync.group.offsets.interval.seconds=1\n"
+
+    def is_refused(events: list[Event]) -> bool:
+        return any(isinstance(event, GroupNotFollowed) and event.state == "no rights" for event in events)
+
+    begin(clusters, tmp_path, lines, ("--groups", group), is_enough=is_refused)
+    grant(clusters.target, WRITER, "Read", "group", group)
+
+    def is_written(_: list[Event]) -> bool:
+        return committed(clusters.target, group, TOPIC) == {0: 0}
+
+    begin(clusters, tmp_path, lines, ("--groups", group), is_enough=is_written)
+    says("ready to fail over: 1 of 1", 0)
+    # On the source, a group that may not be described is not listed.
+    on_source = f"kafka-acls --bootstrap-server {clusters.source.address('MTLS')} --add --allow-principal {READER}"
+    revoke(clusters.source, READER, "Describe", "group", group)
+    assert f"{on_source} --operation Describe --group {group}" in says("no rights", 3)
+    grant(clusters.source, READER, "Describe", "group", group)
+    says("ready to fail over: 1 of 1", 0)

@@ -113,6 +113,14 @@ def test_groups_are_ready_once_the_advice_is_followed(
     ]
     assert "not written yet" in text
     assert "not mapped yet" in text
+    # The advice for all three: start the mirror, for both topics, and wait until it has caught up.
+    mirror.options = ("--whitelist", f"{topic_name}.*", "--groups", f"{topic_name}.*")
+    send(source, topic_name, 100, 250)
+    with mirror:
+        mirror.wait_until(lambda: asked.states() == {**ready, "ahead": "synced", "late": "synced"}, 120)
+        code, text = asked.text(groups=f"{topic_name}-(ahead|late)")
+        assert (code, "ready to fail over: 3 of 3" in text) == (0, True), text
+        assert mirror.stop() == 0, mirror.text
     # The source is gone: the checkpoints tell what the mirror has last written.
     mirror.source_file.write_text(
         f"bootstrap.servers=127.0.0.1:1\ngroup.id=m\nsource.cluster.alias={source_id(source)}\n"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +48,7 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
         target.create_topic(name, partitions=2)
         send(source, name, 0, 100)
     groups = {name: f"{topic_name}-{name}" for name in ("trimmed", "held", "deleted", "refused", "gone")}
-    options = ("--whitelist", f"{topic_name}.*", "--groups", f"{topic_name}.*")
+    options = ("--whitelist", f"{topic_name}.*", "--groups", f"{topic_name}.*", "--status.address", "127.0.0.1:0")
     mirror = MirrorProcess(
         tmp_path, source.bootstrap, target.bootstrap, *options, group=f"mirror-{topic_name}", consumer=INTERVAL
     )
@@ -82,6 +85,7 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
             f"group {groups['refused']} is not kept in step on the target: {topic_name}: refused by the target;"
             " OFFSET_METADATA_TOO_LARGE (12)"
         )
+        assert states_on_page(mirror)[groups["refused"], topic_name] == "refused by the target"
 
         commit(source, groups["trimmed"], topic_name, {0: 16})
         producer.commit_transaction()
@@ -94,6 +98,15 @@ def test_each_state_becomes_ready_once_its_advice_is_followed(
         assert committed(target, groups["held"], topic_name)[0] == 30
         assert committed(target, groups["refused"], topic_name) == {0: 20, 1: 12}
         mirror.wait_for(f"group {groups['refused']} is kept in step on the target again")
+        mirror.wait_until(lambda: set(states_on_page(mirror).values()) == {"synced"})
+
+
+def states_on_page(mirror: MirrorProcess) -> dict[tuple[str, str], str]:
+    """Return the states of groups and topics as the mirror itself shows them."""
+    address = re.search(r"http://127\.0\.0\.1:\d+/", mirror.text)
+    assert address
+    with urllib.request.urlopen(f"{address[0]}api/groups", timeout=10) as answer:
+        return {(row["group"], row["topic"]): row["state"] for row in json.load(answer)["groups"]}
 
 
 def cut_last_batch(cluster: Cluster, topic: str) -> int:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.embedded.downloads import jars
 from mirrormaker.embedded.java_runtime import java
+from tests.support.asking_groups import AskedGroups
 from tests.support.group_clients import commit, committed, consume, delete_offsets, send
 from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import end_offsets, read
 from tests.support.waiting import wait_until
 
 INTERVAL = "sync.group.offsets.interval.seconds=1\nsource.cluster.alias=east\n"
@@ -121,23 +126,48 @@ def test_a_restarted_mirror_remembers_which_offsets_are_its_own(
         mirror.wait_until(lambda: committed(target, group, topic_name) == {0: 24, 1: 53})
 
 
+def has_records(cluster: Cluster, topic: str, count: int) -> bool:
+    """Return True if a topic of two partitions has so many records."""
+    return sum(end_offsets(cluster, topic, 2)) == count
+
+
 def test_topics_spread_by_key_start_at_the_earliest_place(
-    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path
+    source: Cluster, target: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.create_topic(topic_name, partitions=4)
     target.create_topic(topic_name, partitions=2)
-    send(source, topic_name, 0, 1000, partitions=4)
-    group = f"{topic_name}-spread"
-    before = consume(source, topic_name, group, 600)
+    group, bursts = f"{topic_name}-spread", (0, 300, 600, 1000)
+    # Record n is in partition n % 4, at offset n // 4.
+    read_to = {0: 150, 1: 150, 2: 200, 3: 250}
+
+    def is_read(number: int) -> bool:
+        return number // 4 < read_to[number % 4]
+
     options = ("--whitelist", topic_name, "--groups", f"{topic_name}.*")
-    with MirrorProcess(
+    mirror = MirrorProcess(
         tmp_path, source.bootstrap, target.bootstrap, *options, group=f"mirror-{topic_name}", consumer=INTERVAL
-    ) as mirror:
-        mirror.wait_until(lambda: len(committed(target, group, topic_name)) == 2)
-        consumer = KafkaConsumer(bootstrap_servers=target.bootstrap)
-        parts = [TopicPartition(topic_name, p) for p in (0, 1)]
-        mirror.wait_until(lambda: sum(consumer.end_offsets(parts).values()) == 1000)
-        consumer.close()
-        mirror.wait_until(lambda: "stop" not in mirror.text)
-        after = consume(target, topic_name, group, 10_000)
-    assert set(before) | set(after) == set(range(1000))
+    )
+    with mirror:
+        for first, end in pairwise(bursts):
+            send(source, topic_name, first, end - first, partitions=4)
+            mirror.wait_until(partial(has_records, target, topic_name, end), 120)
+            time.sleep(1.5)  # the next report: the map has the exact place of a first record after it
+        logs = {number: [int(row.value or b"") for row in rows] for number, rows in read(target, topic_name).items()}
+        commit(source, group, topic_name, read_to)
+        # The first record that the group still needs is of the third burst. The map knows a place in the second one before it.
+        needed = {number: [is_read(n) for n in log].index(False) for number, log in logs.items()}
+        later = {number: [n >= bursts[1] for n in log].index(True) for number, log in logs.items()}
+
+        def is_in_place() -> bool:
+            found = committed(target, group, topic_name)
+            return found.keys() == needed.keys() and all(later[n] <= found[n] <= needed[n] for n in found)
+
+        mirror.wait_until(is_in_place)
+        row = AskedGroups(mirror, capsys, topic_name).rows()["spread"]
+        assert mirror.stop() == 0, mirror.text
+    rest = {number: logs[number][offset:] for number, offset in committed(target, group, topic_name).items()}
+    again = [n for log in rest.values() for n in log if is_read(n)]
+    assert (row["state"], row["missing"]) == ("synced", 0)
+    assert 0 < len(again) <= row["read_again"] <= 1000 - bursts[1]
+    after = consume(target, topic_name, group, 10_000)
+    assert sorted(after) == sorted([*again, *(n for n in range(1000) if not is_read(n))])

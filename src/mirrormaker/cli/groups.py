@@ -52,7 +52,7 @@ _OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; return 0 if every chosen group is ready, otherwise 3."""
+    """Print the table; return 0 if every chosen group was ready when both clusters were last read, otherwise 3."""
     options.check_clusters_and_topics(args)
     if args.watch is not None and not 0.1 <= args.watch <= 86_400:
         raise SettingError(f"--watch {args.watch:g}: this must be from 0.1 to 86400 seconds", option=True)
@@ -60,21 +60,21 @@ def run(args: argparse.Namespace) -> int:
     sources = [source_settings(properties.read(path, "--consumer.config"), logins) for path in args.consumer_config]
     target = target_settings(properties.read(args.producer_config, "--producer.config"), logins)
     questions = [_question(args, source) for source in sources]
+    last: list[Readiness] = []
     try:
-        return asyncio.run(_show(args, list(zip(sources, questions, strict=True)), target))
+        asyncio.run(_show(args, list(zip(sources, questions, strict=True)), target, last))
     except KeyboardInterrupt:
-        if args.watch is None:
+        if args.watch is None or not last:
             raise
-        return 0
     except BrokenPipeError:
         # The reader ended, as in `mirrormaker groups ... | head`. Python must not write to the pipe again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if isinstance(error, MirrorError):
             # It names the cluster.
             raise
         raise ClusterError(f"the target cluster cannot be read: {describe(error)}") from error
+    return 0 if last and all(part.is_ready for part in last) else 3
 
 
 def _question(args: argparse.Namespace, source: SourceSettings) -> ReadinessQuestion:
@@ -100,8 +100,12 @@ def _question(args: argparse.Namespace, source: SourceSettings) -> ReadinessQues
 
 
 async def _show(
-    args: argparse.Namespace, sources: Sequence[tuple[SourceSettings, ReadinessQuestion]], target: TargetSettings
-) -> int:
+    args: argparse.Namespace,
+    sources: Sequence[tuple[SourceSettings, ReadinessQuestion]],
+    target: TargetSettings,
+    last: list[Readiness],
+) -> None:
+    """Print once, or again and again; `last` holds what was read last."""
     from mirrormaker.groups.readiness_reader import ReadinessReader
     from mirrormaker.wire.client.cluster import Cluster
     from mirrormaker.zookeeper.lookup import endpoint_of
@@ -121,25 +125,27 @@ async def _show(
                 # ZooKeeper may be gone together with its cluster.
                 here = opened(await endpoint_of(settings))
             readers.append(ReadinessReader(here, opened(there), question))
-        found = await _read(readers)
+        last[:] = await _read(readers)
         if args.watch is None:
-            _print(args, found)
-            return 0 if all(part.is_ready for part in found) else 3
-        await _watch(args, readers, found)
-    return 0
+            _print(args, last)
+        else:
+            await _watch(args, readers, last)
 
 
 async def _read(readers: Sequence[ReadinessReader]) -> list[Readiness]:
     return [await reader.read() for reader in readers]
 
 
-async def _watch(args: argparse.Namespace, readers: Sequence[ReadinessReader], found: list[Readiness]) -> None:
-    """Print again and again. A round that fails is reported once, and the next one tries again."""
+async def _watch(args: argparse.Namespace, readers: Sequence[ReadinessReader], last: list[Readiness]) -> None:
+    """Print again and again. A round that fails is reported once, and the next one tries again.
+
+    `last` is empty after such a round: then nobody knows whether the groups are ready.
+    """
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console, trouble, reported = Console(highlight=False), "", ""
+    console, found, trouble, reported = Console(highlight=False), list(last), "", ""
     with contextlib.ExitStack() as stack:
         is_live = console.is_terminal and not args.json
         live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_live else None
@@ -155,7 +161,9 @@ async def _watch(args: argparse.Namespace, readers: Sequence[ReadinessReader], f
             await asyncio.sleep(args.watch)
             try:
                 found, trouble = await _read(readers), ""
+                last[:] = found
             except (*OUTAGE, MirrorError) as error:
+                last.clear()
                 trouble = describe(error)
 
 
@@ -208,13 +216,14 @@ COMMAND = Command(
     ),
     notes="Columns: READ AGAIN and MISSING are records at most, if the group failed over now and nothing more were written."
     ' "-" means that the target has no offset: auto.offset.reset of the consumers decides. LAST WRITTEN is the last time that'
-    " the mirror wrote an offset of the group; a group that does not move is not written.\n"
+    " the mirror wrote an offset of the group; it writes those of a group that does not move twice a day.\n"
     "States that are ready: synced, ahead of the mirror, behind the source's log, before the offset map, behind the target's"
     " log. All others have a line with the way out.",
     exit_codes={
-        0: "every chosen group is ready, or --watch was ended by Ctrl+C",
+        0: "every chosen group is ready; with --watch: at the last look before Ctrl+C",
         1: "an error; the line on stderr names it",
         3: "some groups are not ready, or no chosen group was found",
+        130: "Ctrl+C, and the last look failed, or none has ended",
     },
     run=run,
 )

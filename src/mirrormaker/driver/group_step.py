@@ -1,4 +1,4 @@
-"""The part of a flow that keeps consumer groups in step on the target, if the user has chosen any."""
+"""The part of a flow that keeps consumer groups in step on the target and writes heartbeats, if the user has chosen any."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ def group_sync_of(
     membership: Membership,
     report: event.Report,
 ) -> GroupSync | None:
-    """Return the loop that keeps groups in step; None if no group is chosen. Raise SettingError without an offset map."""
+    """Return the loop that keeps groups in step and writes heartbeats; None if neither is chosen.
+
+    Raise SettingError if groups are chosen, and there is no offset map.
+    """
     choice, groups = choice_of(options, settings), settings.groups
-    if choice is None:
+    if choice is None and not groups.heartbeat_interval:
         return None
-    if offset_map is None:
+    if choice is not None and offset_map is None:
         raise SettingError("groups are kept in step by the offset map: remove offset.map=false, or choose no groups")
     sync = SyncSettings(
         # The mirror's own group holds its positions on the source.
-        is_chosen=lambda name: name != settings.group_id and choice(name),
+        is_chosen=lambda name: choice is not None and name != settings.group_id and choice(name),
+        has_groups=choice is not None,
         alias=groups.alias,
         target_alias=groups.target_alias,
         interval=groups.interval,

@@ -96,6 +96,7 @@ def source_names(stems: list[str]) -> list[str]:
 
 def _source(name: str, source: ObservedSource) -> Source:
     flow = source.flow
+    groups = flow.group_sync
     return Source(
         name=name,
         address=str(flow.source.endpoint) or f"ZooKeeper {flow.settings.zookeeper}",
@@ -108,7 +109,7 @@ def _source(name: str, source: ObservedSource) -> Source:
         dropped=source.earlier.undelivered + flow.undelivered.count,
         lost=len(source.earlier.lost) + len(flow.renumbering.lost),
         counts=flow.scheduler.counts,
-        groups=None if flow.group_sync is None else flow.group_sync.figures,
+        groups=None if groups is None or not groups.has_groups else groups.figures,
     )
 
 

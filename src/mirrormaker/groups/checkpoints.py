@@ -130,7 +130,7 @@ class Checkpoints:
                 except BadFrame:
                     continue
                 self._see(row, record.timestamp)
-                self._take(row)
+                self._take(row, record.timestamp / 1000)
             self._end = end
 
     async def write(self, rows: Iterable[Checkpoint]) -> None:
@@ -138,9 +138,9 @@ class Checkpoints:
         kept = list(rows)
         await self._writer.write([row.encode() for row in kept])
         for row in kept:
-            self._take(row)
+            self._take(row, time.time())
 
-    def _take(self, row: Checkpoint) -> None:
+    def _take(self, row: Checkpoint, written_at: float) -> None:
         if row.is_share is not None:
             self.is_share[row.group] = row.is_share
         rows = self.memory.setdefault((row.group, row.topic), {})
@@ -148,15 +148,15 @@ class Checkpoints:
         # Our own rows come back when the topic is read further.
         if known is None or known.last != row.downstream:
             older = known.last if known is not None else -1
-            rows[row.partition] = Memory(row.downstream, row.before, older, row.mark)
-        elif known.mark != row.mark:
-            rows[row.partition] = replace(known, mark=row.mark)
+            rows[row.partition] = Memory(row.downstream, row.before, older, row.mark, written_at)
+        else:
+            rows[row.partition] = replace(known, mark=row.mark, written_at=max(known.written_at, written_at))
 
     def confirm(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Note that the target shows the last offset that we wrote: only that one is ours from now on."""
         known = self.memory.get((group, topic), {}).get(partition)
         if known is not None and known.last == offset and (known.before, known.older) != (-1, -1):
-            self.memory[group, topic][partition] = Memory(offset, mark=known.mark)
+            self.memory[group, topic][partition] = replace(known, before=-1, older=-1)
 
 
 class Heartbeats:

@@ -22,6 +22,7 @@ from mirrormaker.kafka_errors import (
 from mirrormaker.model.group_sync import State
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import alter_share_offsets, commit_offsets, find_coordinators
+from mirrormaker.wire.client.group_rights import may_not_read_groups
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommitRow
 from mirrormaker.wire.transport.turns import give_way
@@ -103,6 +104,12 @@ class OffsetWriter:
         results = await commit_offsets(self._target, others, nodes)
         if shared:
             results |= await alter_share_offsets(self._target, shared, nodes)
+        # Nobody tells the coordinator of a group that this client may not see.
+        hidden = await may_not_read_groups(self._target, dict.fromkeys(unknown - self._nodes.keys()))
+        results |= {
+            group: {(row.topic, row.partition): GROUP_AUTHORIZATION_FAILED for row in commits[group]}
+            for group in hidden
+        }
         states: dict[GroupTopic, State | None] = {}
         for group, part in commits.items():
             for topic in {row.topic for row in part}:

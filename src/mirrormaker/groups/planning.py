@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.routes import Maps, Route, Routes
-from mirrormaker.kafka_errors import UNSTABLE_OFFSET_COMMIT
+from mirrormaker.kafka_errors import (
+    GROUP_AUTHORIZATION_FAILED,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNSTABLE_OFFSET_COMMIT,
+)
 from mirrormaker.model.group_sync import Aim, Decision, Log, Memory, Part, Presence, State, aim, decide, worst
 from mirrormaker.model.offset_runs import Translated
 from mirrormaker.model.position import Place
@@ -22,6 +26,12 @@ from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommittedRow, GroupOffsets, TopicOffsets
 
 _NOTHING = TopicOffsets(b"", 0, True)
+# Errors of a partition whose offset the source does not tell. After any other one it is asked again in the next round.
+_UNTOLD = {
+    UNSTABLE_OFFSET_COMMIT: State.UNSTABLE,
+    GROUP_AUTHORIZATION_FAILED: State.NO_RIGHTS,
+    TOPIC_AUTHORIZATION_FAILED: State.NO_RIGHTS,
+}
 
 
 @dataclass(slots=True)
@@ -125,14 +135,15 @@ class Planner:
         memory: Mapping[tuple[str, str], Mapping[int, Memory]],
         *,
         everything: bool = False,
+        renewed_before: float = 0.0,
     ) -> Iterator[tuple[str, str, Entry] | None]:
         """Yield each group and target topic that was looked at again; others are as they were.
 
         Now and then it yields None: then the rest of an event loop can have its turn. `everything`: look at those too whose
-        bytes have not changed.
+        bytes have not changed. Offsets that were written before `renewed_before`, in seconds since 1970, are written again.
         """
         work = 0.0
-        for step in self._steps(survey, ways, look, memory, everything):
+        for step in self._steps(survey, ways, look, memory, everything, renewed_before):
             if isinstance(step, tuple):
                 yield step
                 continue
@@ -148,6 +159,7 @@ class Planner:
         look: Look,
         memory: Mapping[tuple[str, str], Mapping[int, Memory]],
         everything: bool,
+        renewed_before: float,
     ) -> Iterator[tuple[str, str, Entry] | float]:
         """Yield what `plan` yields, and between that how much work was done."""
         are_plain = all(way.topics == (topic,) for topic, way in ways.items())
@@ -183,7 +195,9 @@ class Planner:
                     rows = {partition: CommittedRow(known.last, "") for partition, known in remembered.items()}
                 has_moved = has_moved or everything
                 lifts = has_moved or lifted < _MOST_LIFTED
-                yield from _decide(entry, topic, way, committed, rows, look, remembered, lifts=lifts)
+                # Rows of the memory and the start offsets of share groups do not expire.
+                before = renewed_before if self._is_writing and not survey.source[group].is_share else 0.0
+                yield from _decide(entry, topic, way, committed, rows, look, remembered, before, lifts=lifts)
                 if not has_moved and any(decision.commit is not None for decision in entry.decisions.values()):
                     lifted += 1
                 yield group, topic, entry
@@ -206,6 +220,7 @@ def _decide(
     target: Mapping[int, CommittedRow],
     look: Look,
     memory: Mapping[int, Memory],
+    renewed_before: float,
     *,
     lifts: bool,
 ) -> Iterator[float]:
@@ -223,7 +238,7 @@ def _decide(
             if row is None or (row.offset < 0 and not row.error):
                 continue
             if row.error:
-                found = State.UNSTABLE if row.error == UNSTABLE_OFFSET_COMMIT else State.NO_RIGHTS
+                found = _UNTOLD.get(row.error, State.PENDING)
                 continue
             parts.append(look.part(key, place, row.offset, is_shared=len(sources) > 1))
             metadata[partition] = row.metadata
@@ -238,7 +253,8 @@ def _decide(
         if found is None:
             found = aim(parts, log) if log is not None else State.UNMAPPED
         keeps = remembered is not None and (remembered.last, remembered.mark) == (on_target, mark)
-        decision = decide(found, on_target, remembered, entry.presence, lifts=lifts, keeps=keeps)
+        renews = remembered is not None and remembered.written_at < renewed_before
+        decision = decide(found, on_target, remembered, entry.presence, lifts=lifts, keeps=keeps, renews=renews)
         decisions[partition] = decision
         offsets[partition] = (min((part.committed for part in parts), default=-1), on_target)
         is_done = decision.commit is None and decision.again == 0 and decision.state in _LASTING

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Container, Mapping
 
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED
-from mirrormaker.model.group_sync import Memory
+from mirrormaker.model.group_sync import Memory, State, decide
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import fetch_offsets, find_coordinators
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
@@ -22,15 +21,15 @@ async def gone_groups(
     survey: Survey,
     memory: Mapping[GroupTopic, Mapping[int, Memory]],
     known: Container[GroupTopic],
-) -> tuple[list[tuple[GroupTopic, int, int]], dict[str, GroupOffsets]]:
+) -> tuple[list[tuple[GroupTopic, int, int, State]], dict[str, GroupOffsets]]:
     """Return what the target has of groups and topics in which the source has no offset, and the groups that it only hides.
 
-    The first are group and topic, partition and offset. `known` are groups and topics about which more can be said.
+    The first are group and topic, partition, offset and state. `known` are groups and topics about which more can be said.
     """
     found = {key: offsets for key, offsets in _on_target(survey, memory).items() if key not in known}
     hidden = await _hidden(source, {group for group, _ in found} - survey.source.keys())
     rows = [
-        (key, partition, offset)
+        (key, partition, offset, decide(State.DELETED, offset, memory[key][partition], survey.presence(key[0])).state)
         for key, offsets in found.items()
         if key[0] not in hidden
         for partition, offset in offsets.items()
@@ -39,17 +38,17 @@ async def gone_groups(
 
 
 def _on_target(survey: Survey, memory: Mapping[GroupTopic, Mapping[int, Memory]]) -> dict[GroupTopic, dict[int, int]]:
-    """Return the offsets on the target, by partition, that we wrote, and that have no counterpart on the source."""
-    found: dict[GroupTopic, dict[int, int]] = defaultdict(dict)
+    """Return the offsets on the target, by partition, that have no counterpart on the source, where we wrote one of them."""
+    found: dict[GroupTopic, dict[int, int]] = {}
     for key, remembered in memory.items():
         here, there = (side.get(key[0], _NOTHING) for side in (survey.source_offsets, survey.target_offsets))
         if isinstance(here, Exception) or here.error or key[1] in here.topics:
             continue
         if isinstance(there, Exception) or key[1] not in there.topics:
             continue
-        for partition, row in there.topics[key[1]].rows().items():
-            if partition in remembered and remembered[partition].is_ours(row.offset):
-                found[key][partition] = row.offset
+        rows = {number: row for number, row in there.topics[key[1]].rows().items() if number in remembered}
+        if any(remembered[number].is_ours(row.offset) for number, row in rows.items()):
+            found[key] = {number: row.offset for number, row in rows.items()}
     return found
 
 

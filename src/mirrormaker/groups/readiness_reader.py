@@ -153,8 +153,8 @@ class ReadinessReader:
                 rows[key].append(self._row(key, partition, None if here < 0 else here, there, decision, log))
         memory = {key: found for key, found in self._checkpoints.memory.items() if self._question.has(*key)}
         gone, hidden = await gone_groups(source, survey, memory, planner.entries.keys())
-        for key, partition, offset in gone:
-            rows[key].append(PartitionReadiness(partition, None, offset, Cost(State.DELETED)))
+        for key, partition, offset, state in gone:
+            rows[key].append(PartitionReadiness(partition, None, offset, Cost(state)))
         for key, partition, offset in self._unmapped(committed, maps):
             rows[key].append(PartitionReadiness(partition, offset, None, Cost(State.UNMAPPED)))
         others = not_mirrored(committed, known.partitions, self._question)

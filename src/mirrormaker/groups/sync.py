@@ -25,7 +25,7 @@ from mirrormaker.events.group_events import (
     GroupSyncFailed,
     HeartbeatsFailed,
 )
-from mirrormaker.groups.checkpoints import Checkpoints, Heartbeats
+from mirrormaker.groups.checkpoints import HEARTBEATS, Checkpoints, Heartbeats
 from mirrormaker.groups.group_news import GroupNews
 from mirrormaker.groups.group_survey import Survey, known_offsets, look
 from mirrormaker.groups.horizons import Horizons
@@ -33,7 +33,7 @@ from mirrormaker.groups.offset_writer import OffsetWriter
 from mirrormaker.groups.planning import Entry, Look, Planner
 from mirrormaker.groups.routes import Map, Route, Routes, is_plain, written_here
 from mirrormaker.groups.sync_figures import figures_of
-from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from mirrormaker.kafka_errors import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.model.group_sync import Log
 from mirrormaker.status.snapshot import GroupFigures
 from mirrormaker.wire.client.acls import denied
@@ -44,8 +44,12 @@ from mirrormaker.wire.transport.turns import in_turns
 
 _STARTS_EVERY = 30.0  # seconds between two looks at log start offsets: retention moves them slowly
 _EVERYTHING_EVERY = 60.0  # seconds between two looks at groups that nobody has touched
+# Seconds after which an offset is committed again although nothing has moved. Brokers forget it after a week, before Kafka 2.0
+# after a day.
+_RENEWED_AFTER = 12 * 3600.0
 # Seconds between two looks at the maps of other processes; and at most one part in so many of the time is spent on them.
 _OTHERS_EVERY, _OTHERS_SHARE = 5.0, 50
+_NO_RIGHT = frozenset({TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED})
 
 
 class Maps(Protocol):
@@ -66,6 +70,7 @@ class SyncSettings:
     alias: str = ""  # of the source; empty: the id of its cluster
     target_alias: str = ""
     interval: float = 5.0
+    has_groups: bool = True  # False: only heartbeats are written
     commits: bool = True  # False: only checkpoints are written
     heartbeat_interval: float = 0.0  # 0: no heartbeats
     # A message handler may send records to other topics and partitions.
@@ -82,11 +87,11 @@ class GroupSync:
         source: Cluster,
         target: Cluster,
         settings: SyncSettings,
-        maps: Maps,
+        maps: Maps | None,
         owned: Callable[[], Collection[TopicPartition]],
         report: event.Report,
     ) -> None:
-        """`owned` returns the source partitions that this process mirrors."""
+        """`maps` is only needed for groups; `owned` returns the source partitions that this process mirrors."""
         self._source, self._target, self._settings, self._maps = source, target, settings, maps
         self._owned, self._report = owned, report
         self._checkpoints: Checkpoints | None = None
@@ -100,9 +105,16 @@ class GroupSync:
         self._writer = OffsetWriter(target, commits=settings.commits)
         self._news = GroupNews(target, self._writer, report)
 
+    @property
+    def has_groups(self) -> bool:
+        """Return True if groups are kept in step; otherwise only heartbeats are written."""
+        return self._settings.has_groups
+
     async def run(self) -> None:
-        """Keep groups in step for as long as this runs."""
-        if self._settings.heartbeat_interval:
+        """Keep groups in step, and write heartbeats, for as long as this runs."""
+        if not self.has_groups:
+            await self._beat()
+        elif self._settings.heartbeat_interval:
             asyncio_task = asyncio.ensure_future(self._beat())
             try:
                 await self._run()
@@ -137,15 +149,23 @@ class GroupSync:
                     is_started = True
                 await beats.beat()
                 reported = ""
-            except (*OUTAGE, ClusterError):
+            except Exception as error:  # whatever it is, records and groups go on without heartbeats
                 # The mirror itself reports a target that is away.
-                pass
-            except Exception as error:  # whatever it is, groups are kept in step without heartbeats
-                reason = describe_any(error)
-                if reason != reported:
+                is_away = isinstance(error, (*OUTAGE, ClusterError))
+                reason = self._missing_right(error) if is_away else describe_any(error)
+                if reason and reason != reported:
                     reported = reason
                     self._report(HeartbeatsFailed(reason))
             await asyncio.sleep(self._settings.heartbeat_interval)
+
+    def _missing_right(self, error: BaseException) -> str:
+        """Return the command that grants the right without which there are no heartbeats; empty after another error."""
+        # A topic that may not be described seems to be missing.
+        if not isinstance(error, BrokerError) or _NO_RIGHT.isdisjoint(
+            (error.code, self._target.refused.get(HEARTBEATS))
+        ):
+            return ""
+        return denied(self._target.endpoint, ("Create", "Write"), "topic", HEARTBEATS)
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED and self._checkpoints:
@@ -168,7 +188,9 @@ class GroupSync:
             self._everything_at = began
         changed: list[tuple[str, str, Entry]] = []
         now = time.time()
-        plan = self.planner.plan(survey, ways, seen, checkpoints.memory, everything=everything)
+        plan = self.planner.plan(
+            survey, ways, seen, checkpoints.memory, everything=everything, renewed_before=now - _RENEWED_AFTER
+        )
         for step in plan:
             if step is None:
                 await asyncio.sleep(0)
@@ -210,7 +232,9 @@ class GroupSync:
 
     async def _usable_maps(self) -> tuple[Routes, dict[TopicPartition, Map]]:
         """Return the routes for which this process commits, and the maps of their source partitions."""
-        own = {key: known for key in self._owned() if (known := self._maps.partition(key)) is not None}
+        maps = self._maps
+        assert maps is not None, "groups need the offset map"
+        own = {key: known for key in self._owned() if (known := maps.partition(key)) is not None}
         topics = self._source.topics
         spread = {key[0] for key, known in own.items() if not is_plain(key, known)}
         # Maps may have such places from a time when there was a handler.
@@ -221,7 +245,7 @@ class GroupSync:
         }
         others = {key for keys in partitions.values() for key in keys} - own.keys()
         if time.monotonic() > self._others_at:
-            await self._look_at_others(others)
+            await self._look_at_others(maps, others)
         found = own | {key: known for key, known in self._others.items() if key in others}
         return written_here(found, own.keys(), partitions), found
 
@@ -235,14 +259,14 @@ class GroupSync:
         fresh, _ = await self._usable_maps()
         return {topic: way for topic, way in ways.items() if topic in fresh and fresh[topic].keys == way.keys}
 
-    async def _look_at_others(self, keys: Collection[TopicPartition]) -> None:
+    async def _look_at_others(self, maps: Maps, keys: Collection[TopicPartition]) -> None:
         """Read the maps of partitions that other processes mirror."""
         began = time.monotonic()
         self._others = {}
         if keys:
-            await self._maps.refresh()
+            await maps.refresh()
             async for key in in_turns(keys):
-                if (known := self._maps.partition(key)) is not None:
+                if (known := maps.partition(key)) is not None:
                     self._others[key] = known
         now = time.monotonic()
         self._others_at = now + max(_OTHERS_EVERY, _OTHERS_SHARE * (now - began))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -92,6 +92,7 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
     places: list[int] = []
     certain: list[int] = []  # the places of parts that are not open
     mosts: list[int] = []
+    needed: list[int] = []  # where records begin that the map names, and that the reader still needs
     latest, gone = 0, 0
     is_behind, is_before, is_ahead = False, False, False
     for part in parts:
@@ -102,6 +103,9 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
             gone += max(0, min(part.first, part.source_start) - part.committed)
             is_behind = is_behind or part.committed < part.source_start
             is_before, is_open = True, False
+            needed.append(part.latest)
+        elif part.horizon < 0 and not is_open:
+            needed.append(part.offset)
         is_ahead = is_ahead or part.committed > part.end
         floors.append(floor)
         places.append(place)
@@ -115,13 +119,15 @@ def aim(parts: Collection[Part], log: Log) -> Aim:
         return Aim(log.end, State.TARGET_SHORT, missing=earliest - log.end)
     offset = max(earliest, log.start)
     again = max(0, latest - offset)
-    if max(latest, earliest) < log.start:
-        return Aim(offset, State.TRIMMED, 0, gone + log.start - latest)
-    states = (State.BEHIND, is_behind), (State.BEFORE_MAP, is_before), (State.AHEAD, is_ahead)
+    trimmed = log.start - min(needed, default=log.start)
+    states = (
+        (State.TRIMMED, trimmed > 0), (State.BEHIND, is_behind), (State.BEFORE_MAP, is_before), (State.AHEAD, is_ahead),
+    )  # fmt: skip
     state = next((state for state, is_so in states if is_so), State.SYNCED)
     floor, most = (min(max(min(bounds), log.start), log.end) for bounds in (floors, mosts))
     is_open = min(certain, default=log.end + 1) > earliest
-    return Aim(offset, state, again, gone, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
+    missing = gone + max(0, trimmed)
+    return Aim(offset, state, again, missing, -1 if floor == offset else floor, -1 if most == offset else most, is_open)
 
 
 class Presence(Enum):
@@ -145,6 +151,8 @@ class Memory:
     before: int = -1
     older: int = -1
     mark: int = 0
+    # The time of the row, in seconds since 1970. The commit came right after it.
+    written_at: float = field(default=0.0, compare=False)
 
     def is_ours(self, offset: int) -> bool:
         """Return True if this offset on the target was committed by us."""
@@ -174,6 +182,7 @@ def decide(
     *,
     lifts: bool = True,
     keeps: bool = False,
+    renews: bool = False,
 ) -> Decision:
     """Return the offset to commit, None to leave the target as it is, and the state.
 
@@ -183,12 +192,15 @@ def decide(
     An offset of ours that is not the best one is left as it is in these cases, if it may be right:
     `lifts` False: an earlier one. In a target partition that others write to, the best one moves on for ever.
     `keeps` True: a later one. It was written when the group was where it is now, and more was known of its place.
+    `renews` True: an offset of ours that stays is committed again, because brokers forget old ones.
     """
     if presence is Presence.OTHER_KIND:
         return Decision(State.UNMOVABLE)
     is_foreign = target is not None and (memory is None or not memory.is_ours(target))
     if isinstance(found, State):
-        return Decision(found)
+        # Users of the target count first: the way out of another state may delete their offsets.
+        used = State.ACTIVE if presence is Presence.MEMBERS else State.OWNED if is_foreign else found
+        return Decision(min(used, found, key=severity))
     is_kept = keeps and target is not None and target <= found.most
     # Before the map the place may be anywhere. That says nothing of an offset that was written for another place.
     most = -1 if found.state in (State.BEHIND, State.BEFORE_MAP) and not is_kept else found.most
@@ -202,7 +214,8 @@ def decide(
         stays = not lifts and 0 <= found.floor <= target
     elif target is not None and target > found.offset:
         stays = is_kept
-    return Decision(found.state, None if stays else found.offset, *place)
+    kept = target if renews else None
+    return Decision(found.state, kept if stays else found.offset, *place)
 
 
 class Cost(NamedTuple):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 
 import pytest
 
 from mirrormaker.cli import call
+from mirrormaker.errors import ClusterError
 from mirrormaker.groups import readiness_reader
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness
 from mirrormaker.model.group_sync import Cost, State
@@ -72,19 +75,58 @@ def test_the_exit_code_says_whether_all_are_ready(
     assert ("do this" in capsys.readouterr().out) is (code == 3)
 
 
-def test_a_watch_ends_with_0_at_ctrl_c(
-    line: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def readiness(state: State) -> Readiness:
+    """Return one group in this state."""
+    return Readiness("old", "new", (GroupReadiness("g", "t", (PartitionReadiness(0, 1, 2, Cost(state, 0, 0)),)),))
+
+
+READY, WAITING = readiness(State.SYNCED), readiness(State.PENDING)
+TROUBLE, CTRL_C = ClusterError("it does not answer"), KeyboardInterrupt()
+
+
+@pytest.mark.parametrize(
+    ("looks", "code"),
+    [
+        pytest.param([WAITING, READY], 0, id="ready at last"),
+        pytest.param([READY, WAITING], 3, id="not ready any more"),
+        pytest.param([READY, TROUBLE], 130, id="nobody knows"),
+        pytest.param([TROUBLE, READY], 1, id="the first look fails"),
+        pytest.param([READY, TROUBLE, READY], 0, id="it answers again"),
+        pytest.param([], 130, id="no look has ended"),
+    ],
+)
+def test_the_exit_code_of_a_watch_is_that_of_the_last_look(
+    line: list[str],
+    looks: list[Readiness | Exception],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rounds = 0
+    left: list[Readiness | BaseException] = [*looks, CTRL_C]
 
     async def read(_: object) -> Readiness:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 3:
-            raise KeyboardInterrupt
-        return Readiness("old", "new", ())
+        found = left.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     monkeypatch.setattr(readiness_reader.ReadinessReader, "read", read)
-    assert call([*line, "--groups", ".*", "--watch", "0.1", "--json"]) == 0
-    shown = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert [document["ready"] for document in shown] == [False, False]
+    assert call([*line, "--groups", ".*", "--watch", "0.1", "--json"]) == code
+    shown = [json.loads(row)["ready"] for row in capsys.readouterr().out.splitlines()]
+    assert shown == ([look is READY for look in looks if look is not TROUBLE] if code != 1 else [])
+
+
+@pytest.mark.parametrize(("found", "code"), [(READY, 0), (WAITING, 3)])
+@pytest.mark.parametrize("more", [(), ("--watch", "0.1")])
+def test_a_reader_that_ends_early_does_not_change_the_exit_code(
+    line: list[str], more: tuple[str, ...], found: Readiness, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(_: object) -> Readiness:
+        return found
+
+    monkeypatch.setattr(readiness_reader.ReadinessReader, "read", read)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", closefd=True) as broken:
+        monkeypatch.setattr(sys, "stdout", broken)
+        assert call([*line, "--groups", ".*", *more]) == code

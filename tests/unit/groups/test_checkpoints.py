@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from unittest import mock
 
@@ -36,9 +37,9 @@ def test_a_row_is_mirror_maker_2s_with_three_fields_more(is_share: bool | None, 
 def test_the_type_of_a_group_is_remembered() -> None:
     checkpoints = Checkpoints(mock.Mock(), "east")
     for is_share in (True, None):
-        checkpoints._take(Checkpoint("g", "t", 0, 1, 2, is_share=is_share))
+        checkpoints._take(Checkpoint("g", "t", 0, 1, 2, is_share=is_share), 0.0)
         assert checkpoints.is_share == {"g": True}
-    checkpoints._take(Checkpoint("g", "t", 1, 1, 2, is_share=False))
+    checkpoints._take(Checkpoint("g", "t", 1, 1, 2, is_share=False), 0.0)
     assert checkpoints.is_share == {"g": False}
 
 
@@ -105,5 +106,13 @@ def test_the_last_row_counts_and_another_process_sees_it() -> None:
             await others.write([Checkpoint("g", "t", 0, 1, 7, before=7, mark=4)])
             await ours.refresh()
             assert ours.memory["g", "t"][0] == Memory(7, mark=4)
+            # The same offset was written again, and everybody knows when.
+            for known in (ours, others):
+                assert time.time() - 60 < known.memory["g", "t"][0].written_at < time.time() + 60
+            with mock.patch("time.time", return_value=time.time() + 9000):
+                await others.write([Checkpoint("g", "t", 0, 1, 7, before=7, mark=4)])
+            await ours.refresh()
+            for known in (ours, others):
+                assert time.time() + 8000 < known.memory["g", "t"][0].written_at
 
     asyncio.run(play())

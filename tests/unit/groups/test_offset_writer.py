@@ -94,3 +94,20 @@ def test_an_error_that_may_pass_is_tried_again_at_once() -> None:
     target.codes.clear()
     assert write(writer, target)["refunds"].state is State.SYNCED
     assert target.asked == [["orders", "refunds"]] * 2
+
+
+@pytest.mark.parametrize(("hidden", "state"), [({"billing"}, State.NO_RIGHTS), (set(), State.PENDING)])
+def test_a_group_whose_coordinator_is_not_told_may_lack_a_right(hidden: set[str], state: State) -> None:
+    """A group that this client may not see does not seem to exist."""
+    nothing: Any = None
+    survey = Survey({"billing": ListedGroup("billing", 1)}, {}, {}, {})
+    entry = Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)})
+    writer, none_known = OffsetWriter(nothing, commits=True), mock.AsyncMock(return_value={})
+    with (
+        mock.patch.object(offset_writer, "commit_offsets", none_known),
+        mock.patch.object(offset_writer, "find_coordinators", none_known),
+        mock.patch.object(offset_writer, "may_not_read_groups", mock.AsyncMock(return_value=hidden)),
+    ):
+        asyncio.run(writer.write(survey, mock.AsyncMock(), [("billing", "orders", entry)]))
+    assert entry.state is state
+    assert bool(writer.reason("billing", "orders")) is bool(hidden)

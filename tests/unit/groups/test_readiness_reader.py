@@ -30,7 +30,7 @@ def test_an_offset_that_was_only_remembered_is_not_written(on_target: int, age: 
     reader._checkpoints = Checkpoints(nothing, "east", reader._see)
     row = Checkpoint(*KEY, 0, upstream=40, downstream=40, before=30)
     reader._see(row, int((time.time() - age) * 1000))
-    reader._checkpoints._take(row)
+    reader._checkpoints._take(row, time.time() - age)
     found = reader._row(KEY, 0, 50, on_target, Decision(State.SYNCED, 50, offset=50), Log(0, 100))
     assert found.cost.state is expected
     assert found.cost.again == 50 - on_target

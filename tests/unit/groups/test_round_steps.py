@@ -1,8 +1,9 @@
-"""With thousands of groups, a round never keeps the driver's event loop for long: its work goes in steps of bounded size."""
+"""A round for many groups: it never keeps the driver's event loop for long, and what is quiet is written twice a day."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -49,7 +50,9 @@ class Clusters:
         listed = {name: ListedGroup(name, 1) for name in self.names}
         rows = TopicOffsets.of({number: CommittedRow(7, "mine") for number in range(partitions)})
         offsets = GroupOffsets({f"topic-{topic}": rows for topic in range(topics)})
-        self.survey = Survey(listed, {}, dict.fromkeys(self.names, offsets), {})
+        self.target_offsets: dict[str, GroupOffsets | Exception] = {}
+        self.survey = Survey(listed, {}, dict.fromkeys(self.names, offsets), self.target_offsets)
+        self.on_target = offsets  # once it is committed: the offsets are the same on both sides
 
     def partition(self, key: TopicPartition) -> Same | None:
         return self.maps.get(key)
@@ -71,12 +74,13 @@ class Clusters:
     ) -> dict[str, dict[TopicPartition, int]]:
         for group, rows in commits.items():
             self.committed[group] = self.committed.get(group, 0) + len(rows)
+            self.survey.target[group], self.target_offsets[group] = ListedGroup(group, 1), self.on_target
             await asyncio.sleep(0)
         return {group: {(row.topic, row.partition): 0 for row in rows} for group, rows in commits.items()}
 
 
-async def round_of(world: Clusters) -> None:
-    """Write all offsets of a target that has none, and add them up."""
+async def round_of(world: Clusters, *later: float) -> None:
+    """Write all offsets of a target that has none, and add them up; go on with a round at each of these seconds after it."""
     nothing: Any = None
     clusters: Any = world
     loop = GroupSync(nothing, nothing, SyncSettings(lambda _: True), clusters, lambda: world.keys, lambda _: None)
@@ -92,7 +96,11 @@ async def round_of(world: Clusters) -> None:
         mock.patch.object(loop, "_source", mock.Mock(topics={})),
         mock.patch.object(loop, "_target", mock.Mock(endpoint="new:9092")),
     ):
-        await loop.round()
+        began = time.time()
+        for seconds in (0.0, *later):
+            loop._everything_at = float("-inf")
+            with mock.patch("time.time", return_value=began + seconds):
+                await loop.round()
         assert loop.figures.groups == len(world.names)
 
 
@@ -103,3 +111,16 @@ def test_a_round_of_thousands_of_offsets_goes_in_short_steps(groups: int, topics
     world = Clusters(groups, topics, partitions)
     assert longest_step(round_of(world)) < MOST
     assert world.committed == dict.fromkeys(world.names, topics * partitions)
+
+
+HOUR = 3600.0
+
+
+def test_offsets_that_do_not_move_are_written_again_before_brokers_forget_them() -> None:
+    """An offset expires a week after its commit, and after a day with brokers before Kafka 2.0."""
+    world = Clusters(3, 1, 4)
+    asyncio.run(round_of(world, 60.0, 11 * HOUR))
+    assert world.committed == dict.fromkeys(world.names, 4)
+    world = Clusters(3, 1, 4)
+    asyncio.run(round_of(world, 13 * HOUR, 14 * HOUR, 26 * HOUR))
+    assert world.committed == dict.fromkeys(world.names, 3 * 4)

@@ -55,6 +55,33 @@ LOG = Log(10, 1000)
             [Part(150, 5, 5, 100, 300)], LOG, Aim(10, State.TRIMMED, 0, 5), id="the target's retention went on"
         ),
         pytest.param(
+            [Part(150, 5, 15, 100, 300)],
+            LOG,
+            Aim(10, State.TRIMMED, 5, 5, most=15),
+            id="it may have gone past the group",
+        ),
+        pytest.param(
+            [Part(5, 5, 5, 0, 9), Part(7, 500, 500, 0, 9)],
+            LOG,
+            Aim(10, State.TRIMMED, 490, 5),
+            id="it went past one of several source partitions",
+        ),
+        pytest.param(
+            [Part(5, 5, 5, 0, 9), Part(7, 8, 8, 0, 9)], LOG, Aim(10, State.TRIMMED, 0, 5), id="it went past all of them"
+        ),
+        pytest.param(
+            [Part(60, 0, 50, 100, 300, 60), Part(7, 4, 4, 0, 9)],
+            LOG,
+            Aim(10, State.TRIMMED, 40, 6),
+            id="it went past one of them, and the other one is before the map",
+        ),
+        pytest.param(
+            [Part(9, 5, 5, 0, 9, is_open=True), Part(7, 500, 500, 0, 9)],
+            LOG,
+            Aim(10, State.SYNCED, 490, most=500, is_open=True),
+            id="it went past a place with nothing to read",
+        ),
+        pytest.param(
             [Part(150, 2000, 2000, 100, 300)], LOG, Aim(1000, State.TARGET_SHORT, 0, 1000), id="the target lost data"
         ),
         pytest.param(
@@ -119,6 +146,21 @@ FREE, MEMBERS, OTHER = Presence.FREE, Presence.MEMBERS, Presence.OTHER_KIND
         pytest.param(State.UNMAPPED, None, None, FREE, Decision(State.UNMAPPED), id="no map yet"),
         pytest.param(State.DELETED, 40, Memory(40), FREE, Decision(State.DELETED), id="deleted on the source"),
         pytest.param(
+            State.DELETED,
+            40,
+            Memory(40),
+            MEMBERS,
+            Decision(State.ACTIVE),
+            id="deleted on the source, used on the target",
+        ),
+        pytest.param(
+            State.DELETED, 41, Memory(40), FREE, Decision(State.OWNED), id="deleted on the source, moved on the target"
+        ),
+        pytest.param(State.UNSTABLE, 41, Memory(40), FREE, Decision(State.OWNED), id="held there, moved here"),
+        pytest.param(
+            State.NO_RIGHTS, 40, Memory(40), MEMBERS, Decision(State.NO_RIGHTS), id="the source does not tell"
+        ),
+        pytest.param(
             Aim(7, State.TARGET_SHORT, 0, 9), 3, Memory(3), FREE, Decision(State.TARGET_SHORT, 7, 0, 9, 7), id="clamped"
         ),
     ],
@@ -138,21 +180,52 @@ OFFSETS = st.integers(0, 60)
     st.none() | OFFSETS,
     st.none() | st.builds(Memory, OFFSETS, st.integers(-1, 60)),
     st.sampled_from(Presence),
+    st.booleans(),
 )
 def test_nothing_is_written_outside_of_the_log_or_over_another_hand(
-    parts: list[Part], log: Log, target: int | None, memory: Memory | None, presence: Presence
+    parts: list[Part], log: Log, target: int | None, memory: Memory | None, presence: Presence, renews: bool
 ) -> None:
     found = aim(parts, log)
     assert log.start <= found.offset <= log.end
     assert found.again >= 0
     assert found.missing >= 0
-    decision = decide(found, target, memory, presence)
+    decision = decide(found, target, memory, presence, renews=renews)
     if decision.commit is not None:
         assert presence is Presence.FREE
         assert target is None or (memory is not None and memory.is_ours(target))
-        assert decision.commit == found.offset != target
+        assert decision.commit == found.offset
+        assert renews or found.offset != target
     # Nothing is skipped: the reader goes on at or before every place that the map names, if the log has it.
     assert found.offset <= max(log.start, min(max(part.offset, part.horizon) for part in parts))
+
+
+@given(
+    st.lists(st.integers(0, 2), max_size=30),
+    st.tuples(*[st.integers(0, 12)] * 3),
+    st.tuples(*[st.integers(0, 3)] * 6),
+    st.integers(0, 30),
+)
+def test_everything_that_retention_took_from_a_group_is_in_the_bound(
+    written: list[int], read_to: tuple[int, ...], unsure: tuple[int, ...], start: int
+) -> None:
+    """The target partition has records of three source partitions in this order, and the map is unsure of their places."""
+    log = Log(min(start, len(written)), len(written))
+    places: list[list[int]] = [[at for at, part in enumerate(written) if part == number] for number in range(3)]
+    parts = []
+    for number, mirrored in enumerate(places):
+        unread = mirrored[read_to[number] :]
+        if unread:
+            first, latest = max(0, unread[0] - unsure[number]), min(log.end, unread[0] + unsure[3 + number])
+            parts.append(Part(read_to[number], first, latest, 0, len(mirrored)))
+        else:
+            end = mirrored[-1] + 1 if mirrored else 0
+            parts.append(Part(read_to[number], end, end, 0, read_to[number], is_open=True))
+    found = aim(parts, log)
+    needed = [at for number, mirrored in enumerate(places) for at in mirrored[read_to[number] :]]
+    lost = sum(at < log.start for at in needed)
+    assert lost <= found.missing <= log.start
+    assert (found.state is State.TRIMMED) is (found.missing > 0)
+    assert found.offset <= max(log.start, min(needed, default=log.end))
 
 
 def test_every_state_that_is_no_success_has_an_advice() -> None:
@@ -190,6 +263,8 @@ SHARED = Aim(50, State.SYNCED, floor=20, most=90)
 def test_an_offset_that_may_be_right_is_left_where_it_is(target: int, lifts: bool, keeps: bool, stays: bool) -> None:
     found = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps)
     assert found.commit == (None if stays else 50)
+    renewed = decide(SHARED, target, Memory(target), FREE, lifts=lifts, keeps=keeps, renews=True)
+    assert renewed.commit == (target if stays else 50)
 
 
 BEFORE_MAP = aim([Part(100, 0, 5007, 5000, 6000)], Log(0, 6007))
