@@ -18,7 +18,6 @@ from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, Mirr
 from mirrormaker.kafka_errors import (
     DUPLICATE_SEQUENCE_NUMBER,
     LEADER_NOT_AVAILABLE,
-    NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TOPIC_ALREADY_EXISTS,
@@ -26,12 +25,12 @@ from mirrormaker.kafka_errors import (
 )
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
-from mirrormaker.wire.client.log_fetch import fetch_log
+from mirrormaker.wire.client.log_fetch import FetchedLog, fetch_log, fetch_records
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
 from mirrormaker.wire.protocol import produce
 from mirrormaker.wire.protocol.messages import CreateTopicsRequest, InitProducerIdRequest
 from mirrormaker.wire.records.arrow import from_columns, to_table
-from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches
 from mirrormaker.wire.records.columns import pack, sizes, unpack_in_pieces
 from mirrormaker.wire.transport.turns import give_way
 
@@ -76,10 +75,7 @@ async def scan(
     yield [], at
     while at < end:
         try:
-            part = await fetch_log(cluster, key, at, _FETCH_BYTES)
-            batches = [run for run in split(part.records) if isinstance(run, Batches)]
-            if not batches:
-                raise BrokerError(NOT_LEADER_OR_FOLLOWER, f"no record of {topic}-{partition} came for offset {at}")
+            log = await fetch_records(cluster, key, at, _FETCH_BYTES)
         except OUTAGE as error:
             if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
                 # Retention or a deletion of records has passed this place.
@@ -88,29 +84,21 @@ async def scan(
                 raise
             await _pause(cluster, topic, deadline, error)
             continue
-        for run in batches:
-            records, after = await _decode(run, at)
-            at = max(at, after)
-            yield records, at
+        records, at = await _rows(log, at), log.end
+        yield records, at
         deadline = time.monotonic() + _PATIENCE
 
 
 async def read_next(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
     """Return the rows from an offset on that one request brings, and the offset after them; raise its error if it fails."""
-    part = await fetch_log(cluster, (topic, partition), start, _FETCH_BYTES)
-    found: list[KeyedRecord] = []
-    for run in split(part.records):
-        if isinstance(run, Batches):
-            records, start = await _decode(run, start)
-            found += records
-    return found, start
+    log = await fetch_log(cluster, (topic, partition), start, _FETCH_BYTES)
+    return await _rows(log, start), log.end
 
 
-async def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
-    """Return the rows of batches from an offset on, and the offset after the batches. Records without a key are left out."""
-    run.check()
+async def _rows(log: FetchedLog, start: int) -> list[KeyedRecord]:
+    """Return the rows from an offset on; records without a key, and old message formats, are left out."""
     found: list[KeyedRecord] = []
-    for rows in _stretches(run):
+    for rows in (rows for run in log.runs if isinstance(run, Batches) for rows in _stretches(run)):
         for piece in unpack_in_pieces(rows, _MAX_UNPACKED, _SLICE_BYTES):
             table = to_table(piece.records)
             columns = (table.column(name).to_pylist() for name in ("offset", "key", "value", "timestamp"))
@@ -120,7 +108,7 @@ async def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
                 if key is not None and offset >= start
             ]
             await give_way()
-    return found, run[len(run) - 1].last_offset + 1
+    return found
 
 
 def _stretches(run: Batches) -> Iterator[Batches]:
