@@ -1,7 +1,7 @@
 """A compacted topic that a program keeps its own rows in: the last value of each key counts.
 
-Rows are written with acks=all under a producer id, one request at a time: a request that was given up and arrives late can
-never put an old row behind a new one.
+Rows are written with acks=all under a producer id, one request at a time. After a request that was given up, the next one has a
+higher producer epoch: the old one may arrive before it, and is refused after it. So no old row of a writer gets behind a newer one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, MirrorError, UnsupportedRequest
 from mirrormaker.kafka_errors import (
     DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
     LEADER_NOT_AVAILABLE,
     OFFSET_OUT_OF_RANGE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -47,8 +48,10 @@ _FETCH_BYTES = 4 << 20  # of one answer
 _MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
 _SLICE_BYTES = 64 << 10  # of records that are decoded together: 5 ms; then the rest of the event loop has its turn
 _PATIENCE, _PAUSE = 30.0, 0.2  # seconds: how long one request is tried again, and the pause in between
-# The leader has forgotten the producer, or remembers another number: a new producer id begins at number 0.
-_NEEDS_NEW_ID = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+# The leader has forgotten the producer, or remembers another number: a higher epoch begins at number 0.
+_NEEDS_NEW_EPOCH = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+
+_LAST_EPOCH = (1 << 15) - 1  # of a producer id; whoever has given up so many requests needs another id
 
 
 class KeyedRecord(NamedTuple):
@@ -138,8 +141,8 @@ class KeyedWriter:
             try:
                 return [await self._append(batch) for batch in _batches(rows)]
             except BaseException:
-                # The last batch may have been appended: another one under its number would be taken for the same.
-                self._identity = None
+                # The last batch may have been appended, or may still be: another one under its number would be taken for it.
+                self._raise_epoch()
                 raise
 
     async def _append(self, batch: Batch) -> range:
@@ -151,7 +154,10 @@ class KeyedWriter:
                 batch.stamp(*identity)
                 base = await self._send(batch)
             except OUTAGE as error:
-                if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_ID:
+                if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_EPOCH:
+                    self._raise_epoch()
+                elif isinstance(error, BrokerError) and error.code == INVALID_PRODUCER_EPOCH and self._identity:
+                    # No release of Kafka refuses a raised epoch. Whichever broker does gets another producer id.
                     self._identity = None
                 elif not _may_pass(error):
                     raise
@@ -161,6 +167,12 @@ class KeyedWriter:
             self._identity = (producer_id, epoch, (number + count) % SEQUENCES)
             # A broker that recognises a duplicate may have forgotten where it is.
             return range(base, base + count) if base >= 0 else range(0)
+
+    def _raise_epoch(self) -> None:
+        """Begin at number 0 again, in the next epoch: the leader refuses older ones from then on, as for Java's producer."""
+        if self._identity is not None:
+            producer_id, epoch, _ = self._identity
+            self._identity = (producer_id, epoch + 1, 0) if epoch < _LAST_EPOCH else None
 
     async def _allocate(self) -> tuple[int, int]:
         answer = await self._cluster.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))

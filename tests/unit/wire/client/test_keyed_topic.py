@@ -9,6 +9,7 @@ import pytest
 
 from mirrormaker.errors import BadChecksum, BrokerError, CorruptBatch
 from mirrormaker.kafka_errors import (
+    INVALID_PRODUCER_EPOCH,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -18,7 +19,7 @@ from mirrormaker.wire.client import keyed_topic
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.keyed_topic import KeyedWriter, Row
 from tests.support.batches import flip_last_bit, move_batch, times
-from tests.support.keyed_log import KeyedLog
+from tests.support.keyed_log import LATE, KeyedLog
 from tests.support.scripted_broker import FETCH
 
 TOPIC = "rows"
@@ -133,7 +134,7 @@ def test_rows_below_the_log_start_are_left_out() -> None:
     play(log, scenario)
 
 
-# -- damaged answers
+# -- damaged answers, and requests that arrive late
 
 
 def fetches(log: KeyedLog) -> int:
@@ -204,3 +205,69 @@ def test_rows_beyond_the_high_watermark_are_read_with_the_next_request() -> None
         assert fetches(log) == 3
 
     play(log, scenario)
+
+
+def test_a_request_that_was_given_up_is_refused_once_newer_rows_are_there() -> None:
+    log = KeyedLog(TOPIC)
+    log.errors = [0, LATE]
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        await writer.write([(b"key", b"1")])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(writer.write([(b"key", b"2")]), 0.1)
+        await writer.write([(b"key", b"3")])
+        assert log.append_late() == [INVALID_PRODUCER_EPOCH]
+        await writer.write([(b"key", b"4")])
+        assert [value for _, value in await rows(cluster)] == [b"1", b"3", b"4"]
+
+    play(log, scenario)
+    assert log.allocated == 1
+
+
+def test_a_request_that_was_given_up_may_still_arrive_before_newer_rows() -> None:
+    log = KeyedLog(TOPIC)
+    log.errors = [0, LATE]
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        await writer.write([(b"key", b"1")])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(writer.write([(b"key", b"2")]), 0.1)
+        assert log.append_late() == [0]
+        await writer.write([(b"key", b"3")])
+        assert [value for _, value in await rows(cluster)] == [b"1", b"2", b"3"]
+
+    play(log, scenario)
+
+
+def test_a_broker_that_takes_no_raised_epoch_gets_another_producer_id() -> None:
+    log = KeyedLog(TOPIC)
+    log.errors = [0, TOPIC_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH]
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        await writer.write(ROWS[:1])
+        with pytest.raises(BrokerError):
+            await writer.write(ROWS[1:2])
+        await writer.write(ROWS[1:2])
+        assert await rows(cluster) == ROWS[:2]
+
+    play(log, scenario)
+    assert log.producers == {1: (0, 1), 2: (0, 1)}
+
+
+def test_after_the_last_epoch_of_a_producer_id_comes_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_topic, "_LAST_EPOCH", 1)
+    log = KeyedLog(TOPIC)
+    log.errors = [TOPIC_AUTHORIZATION_FAILED] * 3
+
+    async def scenario(cluster: Cluster) -> None:
+        writer = KeyedWriter(cluster, TOPIC)
+        for _ in range(3):
+            with pytest.raises(BrokerError):
+                await writer.write(ROWS[:1])
+        await writer.write(ROWS[:1])
+
+    play(log, scenario)
+    assert log.producers == {2: (1, 1)}
