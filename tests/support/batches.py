@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -176,3 +176,36 @@ def rows(records: Records) -> list[tuple[int, Record]]:
 
 def _pairs(headers: list[dict[str, bytes]]) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((str(header["key"]), header["value"]) for header in headers)
+
+
+Damage = Callable[[bytearray], None]  # changes the records of an answer
+
+
+def move_batch(number: int, offset: int) -> Damage:
+    """Return what writes another base offset, which no CRC covers, into a batch of an answer that has one of this number."""
+
+    def damage(records: bytearray) -> None:
+        (run,) = split(memoryview(records)) if records else (Batches(memoryview(records), [0]),)
+        assert isinstance(run, Batches)
+        if number < len(run):
+            struct.pack_into(">q", records, run.bounds[number], offset)
+
+    return damage
+
+
+def flip_last_bit(records: bytearray) -> None:
+    """Damage the last record of an answer."""
+    records[-1] ^= 1
+
+
+def times(count: int, damage: Damage) -> Damage:
+    """Return damage that only the first answers have."""
+    left = count
+
+    def some(records: bytearray) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            damage(records)
+
+    return some

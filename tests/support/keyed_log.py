@@ -13,9 +13,11 @@ from mirrormaker.wire.client.log_offsets import EARLIEST
 from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.records.batch import Batch
 from tests.support.answers import FetchAnswer, encode_fetch_answer
+from tests.support.batches import Damage
 from tests.support.scripted_broker import FETCH, METADATA, PRODUCE, SILENT, Answer, ScriptedBroker, metadata
 
 LIST_OFFSETS, INIT_PRODUCER_ID = 2, 22
+LATE = -2  # in place of an error code
 
 
 class KeyedLog(ScriptedBroker):
@@ -34,10 +36,15 @@ class KeyedLog(ScriptedBroker):
         self.batches: list[bytes] = []
         self.start = 0
         self.batches_per_answer = 2
-        self.producers: dict[int, int] = {}  # the next number of each producer id
+        self.producers: dict[int, tuple[int, int]] = {}  # the epoch and the next number of each producer id
         self.allocated = 0
-        # Error codes; None: the batch is appended, and no answer comes.
+        # Error codes; None: the batch is appended, and no answer comes; LATE: it is kept for `append_late`, without an answer.
         self.errors: list[int | None] = []
+        self.late: list[bytes] = []
+        # Changes the records of the answers to Fetch requests.
+        self.damage: Damage = lambda _: None
+        # The high watermarks of the next answers to Fetch requests, where they are not the end of the log.
+        self.high_watermarks: list[int] = []
 
     @property
     def end(self) -> int:
@@ -56,6 +63,9 @@ class KeyedLog(ScriptedBroker):
         (part,) = topic.partition_data
         error = self.errors.pop(0) if self.errors else 0
         base = -1
+        if error == LATE:
+            self.late.append(bytes(part.records))
+            return SILENT
         if not error:
             code, base = self._append(bytearray(part.records))
             if error is None:
@@ -70,7 +80,10 @@ class KeyedLog(ScriptedBroker):
     def _append(self, data: bytearray) -> tuple[int, int]:
         batch = Batch(memoryview(data))
         batch.check()
-        wanted = self.producers.get(batch.producer_id, batch.base_sequence)
+        epoch, wanted = self.producers.get(batch.producer_id, (batch.producer_epoch, batch.base_sequence))
+        if batch.producer_epoch < epoch:
+            return 47, -1
+        wanted = wanted if batch.producer_epoch == epoch else 0
         if batch.base_sequence < wanted:
             return 46, -1
         if batch.base_sequence > wanted:
@@ -78,8 +91,13 @@ class KeyedLog(ScriptedBroker):
         base = self.end
         struct.pack_into(">q", data, 0, base)
         self.batches.append(bytes(data))
-        self.producers[batch.producer_id] = wanted + batch.count
+        self.producers[batch.producer_id] = batch.producer_epoch, wanted + batch.count
         return 0, base
+
+    def append_late(self) -> list[int]:
+        """Take the requests that were kept; return their error codes."""
+        kept, self.late = self.late, []
+        return [self._append(bytearray(data))[0] for data in kept]
 
     def _list_offsets(self, version: int, body: bytes) -> ListOffsetsResponse:
         request = ListOffsetsRequest.decode(body, version=version)
@@ -92,10 +110,12 @@ class KeyedLog(ScriptedBroker):
         request = FetchRequest.decode(body, version=version)
         offset = request.topics[0].partitions[0].fetch_offset
         found = [data for data in self.batches if Batch(memoryview(data)).last_offset >= offset]
-        found = found[: self.batches_per_answer]
+        records = bytearray().join(found[: self.batches_per_answer])
+        self.damage(records)
+        high_watermark = self.high_watermarks.pop(0) if self.high_watermarks else self.end
         error = 0 if self.start <= offset <= self.end else 1
         part = FetchedPartition(
-            self.topic, 0, error, self.end, self.end, self.start, np.empty((0, 2), np.int64), None,
-            memoryview(b"" if error else b"".join(found)),
+            self.topic, 0, error, high_watermark, high_watermark, self.start, np.empty((0, 2), np.int64), None,
+            memoryview(b"" if error else records),
         )  # fmt: skip
         return bytes(encode_fetch_answer(version, FetchAnswer(0, [(self.topic, bytes(16), [part])], None, [])))

@@ -20,7 +20,7 @@ from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.protocol.messages import ApiMessage, InitProducerIdRequest, ListOffsetsRequest
 from mirrormaker.wire.transport.connection import Connection
 from tests.support.answers import FetchAnswer, encode_fetch_answer
-from tests.support.batches import Written
+from tests.support.batches import Damage, Written
 
 _VERSION = 12  # the newest Fetch request that has topics by name
 Logs = Mapping[TopicPartition, Sequence[Written]]
@@ -37,6 +37,10 @@ class ScriptedLogs(Cluster):
         # By partition: the high watermarks that the next requests find, before it reaches the end of the log.
         self.high_watermarks: dict[TopicPartition, list[int]] = {}
         self.outages = 0  # so many of the next fetches fail
+        # Changes the records of the answers to fetches.
+        self.damage: Damage = lambda _: None
+        # The high watermarks of the next fetches, where they are not the end of the log.
+        self.fetched_high_watermarks: list[int] = []
         self.fetches = self.offset_requests = self.allocated = self.bytes = 0
         for topic, _ in self.logs:
             numbers = {partition for name, partition in self.logs if name == topic}
@@ -116,11 +120,15 @@ class ScriptedLogs(Cluster):
                     break
                 data += batch.data
         self.bytes += len(data)
+        records = bytearray(data)
+        self.damage(records)
+        high_watermark = self.fetched_high_watermarks.pop(0) if self.fetched_high_watermarks else end
         error = 0 if start <= part.fetch_offset <= end else OFFSET_OUT_OF_RANGE
         aborted = np.array(self.aborted if request.isolation_level else [], np.int64).reshape(-1, 2)
         fetched = FetchedPartition(
-            topic.topic, part.partition, error, end, end, start, aborted, None, memoryview(b"" if error else data)
-        )
+            topic.topic, part.partition, error, high_watermark, high_watermark, start, aborted, None,
+            memoryview(b"" if error else records),
+        )  # fmt: skip
         return encode_fetch_answer(_VERSION, FetchAnswer(0, [(topic.topic, bytes(16), [fetched])], None, []))
 
 

@@ -10,17 +10,16 @@ from itertools import groupby
 from typing import NamedTuple
 
 from mirrormaker.errors import BrokerError, Unanswered
-from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, UNSUPPORTED_FOR_MESSAGE_FORMAT
+from mirrormaker.kafka_errors import UNSUPPORTED_FOR_MESSAGE_FORMAT
 from mirrormaker.model.position import Identity
 from mirrormaker.model.tail_search import TAIL, Conclusion, Doubt, Mark, SearchTimes, Tail, TailSearch
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.log_fetch import fetch_log
+from mirrormaker.wire.client.log_fetch import FetchedLog, fetch_records
 from mirrormaker.wire.client.log_offsets import DEBUGGING_REPLICA, LATEST, list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.protocol.messages import ListOffsetsRequest
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, Batch, Batches, Run, split
+from mirrormaker.wire.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, Batch, Batches, Run
 from mirrormaker.wire.records.columns import Records, unpack, unpack_in_pieces
 from mirrormaker.wire.records.transactions import flag_data
 
@@ -82,7 +81,6 @@ async def read_tails(target: Cluster, key: TopicPartition, log: LogRange) -> Tai
     for batches in kept.values():
         marks: list[Mark] = []
         for batch in batches:
-            batch.check()
             records = unpack(Batches.of(batch), _MAX_UNPACKED)
             timed = not batch.attributes & LOG_APPEND_TIME
             latest = latest if timed else max(latest, batch.max_timestamp)
@@ -100,10 +98,9 @@ async def _read_last_batches(
     kept: dict[Identity, deque[Batch]] = {}
     size, at = 0, start
     while at < end and size < _TAIL_BYTES:
-        part = await fetch_log(target, key, at, _FETCH_BYTES)
-        size += len(part.records)
-        runs, at = runs_of(part, key, at)
-        for batch in (batch for run in runs if isinstance(run, Batches) for batch in run):
+        part = await fetch_records(target, key, at, _FETCH_BYTES)
+        size, at = size + part.size, part.end
+        for batch in (batch for run in part.runs if isinstance(run, Batches) for batch in run):
             is_ours = batch.producer_id >= 0 and not batch.is_transactional and not batch.is_control
             if is_ours and batch.count > 0:
                 batches = kept.setdefault(Identity(batch.producer_id, batch.producer_epoch), deque())
@@ -122,10 +119,10 @@ async def find_tails(
     while at < log.end and not (times.is_over or search.is_ambiguous):
         if size >= SEARCH_BYTES:
             return Doubt.TOO_FAR
-        part = await fetch_log(cluster, key, at, _FETCH_BYTES, read_committed=read_committed)
-        runs, at = runs_of(part, key, at)
+        part = await fetch_records(cluster, key, at, _FETCH_BYTES, read_committed=read_committed)
+        at = part.end
         unpacked, has_passed = 0, False
-        for run in runs:
+        for run in part.runs:
             for records in data_of(run, part, times):
                 if records is None:
                     search.pass_over()
@@ -134,7 +131,7 @@ async def find_tails(
                     unpacked += int(records.ends[-1] - records.starts[0])
                 await asyncio.sleep(0)
             has_passed |= _note(run, times)
-        size += max(len(part.records), unpacked)
+        size += max(part.size, unpacked)
         if has_passed and not times.is_over:
             ahead = await offset_at(cluster, key, log, times.first)
             if ahead > at:
@@ -148,24 +145,22 @@ async def read_sample(
 ) -> Records | None:
     """Return the first data records from an offset on, up to 200 of them; None if there are none."""
     while at < log.end:
-        part = await fetch_log(cluster, key, at, _SAMPLE_BYTES, read_committed=read_committed)
-        runs, end = runs_of(part, key, at)
-        for run in runs:
+        part = await fetch_records(cluster, key, at, _SAMPLE_BYTES, read_committed=read_committed)
+        for run in part.runs:
             for records in data_of(run, part, None):
                 # A batch may begin before the wanted offset.
                 if records is not None and len(records) and records.offsets[-1] >= at:
                     return records[records.offsets >= at][:SAMPLE]
-        at = end
+        at = part.end
     return None
 
 
 async def read_first_time(cluster: Cluster, key: TopicPartition, log: LogRange) -> tuple[int, bool]:
     """Return the first timestamp in a log, -1 if there is none, and True if a producer has set it."""
-    part = await fetch_log(cluster, key, log.start, _SAMPLE_BYTES)
-    runs, _ = runs_of(part, key, log.start)
-    if not isinstance(runs[0], Batches):
+    run = (await fetch_records(cluster, key, log.start, _SAMPLE_BYTES)).runs[0]
+    if not isinstance(run, Batches):
         return -1, True
-    first = runs[0][0]
+    first = run[0]
     return first.max_timestamp, not first.attributes & LOG_APPEND_TIME
 
 
@@ -193,19 +188,7 @@ async def _list_offset(cluster: Cluster, key: TopicPartition, when: int, *, repl
     return offset
 
 
-def runs_of(part: FetchedPartition, key: TopicPartition, at: int) -> tuple[list[Run], int]:
-    """Return what was fetched from offset `at` on, and the offset after it."""
-    runs = list(split(part.records))
-    end = at
-    if runs:
-        last = runs[-1]
-        end = (last[len(last) - 1].last_offset if isinstance(last, Batches) else legacy.last_offset(last)) + 1
-    if end <= at:
-        raise BrokerError(NOT_LEADER_OR_FOLLOWER, f"no record of {key[0]}-{key[1]} came for offset {at}")
-    return runs, end
-
-
-def data_of(run: Run, part: FetchedPartition, times: SearchTimes | None) -> Iterator[Records | None]:
+def data_of(run: Run, part: FetchedLog, times: SearchTimes | None) -> Iterator[Records | None]:
     """Yield the data records of a run in their order; None in place of batches that are too old to be needed."""
     if not isinstance(run, Batches):
         yield from (records for records, _ in legacy.unpack(run, _MAX_UNPACKED) if len(records))

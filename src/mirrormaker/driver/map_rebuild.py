@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mirrormaker.driver.log_search import data_of, runs_of
+from mirrormaker.driver.log_search import data_of
 from mirrormaker.driver.routing import Routing
 from mirrormaker.errors import OUTAGE, DataError, MirrorError
 from mirrormaker.events import event
@@ -32,10 +32,9 @@ from mirrormaker.model.offset_runs import NotedRun
 from mirrormaker.model.position import Cut, Position
 from mirrormaker.model.tail_search import Mark
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.log_fetch import fetch_log
+from mirrormaker.wire.client.log_fetch import FetchedLog, fetch_records
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.fetch import FetchedPartition
 from mirrormaker.wire.records import legacy
 from mirrormaker.wire.records.batch import LOG_APPEND_TIME, SEQUENCES, Batch, Batches, Run
 from mirrormaker.wire.records.columns import unpack
@@ -104,26 +103,28 @@ class MapRebuild:
 
     async def _read_back(
         self, cluster: Cluster, key: TopicPartition, end: int, read_committed: bool = False
-    ) -> list[tuple[Run, FetchedPartition]]:
+    ) -> list[tuple[Run, FetchedLog]]:
         """Return the end of a log before an offset; fewer offsets where they have more than 32 MB."""
         start = (await list_offsets(cluster, [key], EARLIEST))[key]
         if isinstance(start, Exception):
             raise start
         for span in _WINDOWS:
-            found: list[tuple[Run, FetchedPartition]] = []
+            found: list[tuple[Run, FetchedLog]] = []
             size, at = 0, max(start, end - span)
             while at < end and size <= _PARTITION_BYTES:
-                part = await fetch_log(cluster, key, at, _FETCH_BYTES, read_committed=read_committed)
-                runs, at = runs_of(part, key, at)
-                found += [(run, part) for run in runs]
-                size += len(part.records)
+                # `matched` and `data_of` check the CRCs of the batches that they use.
+                part = await fetch_records(
+                    cluster, key, at, _FETCH_BYTES, read_committed=read_committed, check_crcs=False
+                )
+                found += [(run, part) for run in part.runs]
+                size, at = size + part.size, part.end
             self._bytes += size
             if at >= end:
                 return found
         return []
 
 
-async def _records(found: Sequence[tuple[Run, FetchedPartition]], end: int) -> SourceRecords:
+async def _records(found: Sequence[tuple[Run, FetchedLog]], end: int) -> SourceRecords:
     """Return the data records before an offset that have nothing missing between them."""
     offsets: list[int] = []
     marks: list[Mark] = []

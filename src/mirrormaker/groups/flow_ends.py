@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, EntryError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, DataError, EntryError, describe
 from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED, OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.map_topic import MapTopic
 from mirrormaker.model.group_sync import Log
@@ -24,7 +24,7 @@ from mirrormaker.wire.client.log_fetch import fetch_log
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, find_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.messages import DescribeGroupsRequest
-from mirrormaker.wire.records.batch import Batches, split
+from mirrormaker.wire.records.batch import Batches
 
 T = TypeVar("T")
 
@@ -192,7 +192,7 @@ async def look_at_ends(
                 return Found(trouble=f"{name} has no leader on the target")
             try:
                 return await _look(target, spot, log)
-            except OUTAGE as error:
+            except (*OUTAGE, DataError) as error:
                 if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
                     raise ClusterError(
                         denied(target.endpoint, ("Describe", "Read"), "topic", spot.target[0])
@@ -218,16 +218,14 @@ async def _look(target: Cluster, spot: Spot, log: Log) -> Found:
             if error.code != OFFSET_OUT_OF_RANGE:
                 raise
             break  # retention has passed this place meanwhile
-        size += len(part.records)
-        batches = [batch for run in split(part.records) if isinstance(run, Batches) for batch in run]
-        if not batches:
+        if not part.runs:
             break
-        for batch in batches:
+        size, at = size + part.size, part.end
+        for batch in (batch for run in part.runs if isinstance(run, Batches) for batch in run):
             if Identity(batch.producer_id, batch.producer_epoch) == spot.identity and not batch.is_control:
                 timestamp = batch.max_timestamp
                 after = batch.count if batch.base_offset >= spot.offset else batch.last_offset + 1 - spot.offset
                 unmapped += max(0, after)
-        at = batches[-1].last_offset + 1
     return Found(timestamp, unmapped)
 
 

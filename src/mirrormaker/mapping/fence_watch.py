@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from mirrormaker.errors import OUTAGE, BrokerError, FlowClosed, MirrorError, describe
+from mirrormaker.errors import OUTAGE, BrokerError, DataError, FlowClosed, MirrorError, describe
 from mirrormaker.events import event
 from mirrormaker.events.partition_events import Waiting
 from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE
@@ -88,7 +88,8 @@ class FenceGuard:
     async def wait(self) -> bool:
         """Read the fence; raise FlowClosed if there is one. A target that cannot tell now is asked until it can.
 
-        Return False if there is nothing to read: no topic, or no right to read it.
+        So is one whose topic is damaged: the fence may be in the damaged part. Return False if there is nothing to read: no
+        topic, or no right to read it.
         """
         is_reported = False
         while True:
@@ -97,7 +98,7 @@ class FenceGuard:
             except (*OUTAGE, MirrorError) as error:
                 if isinstance(error, FlowClosed):
                     raise
-                if isinstance(error, MirrorError) and not error.retriable:
+                if isinstance(error, MirrorError) and not (error.retriable or isinstance(error, DataError)):
                     return False
                 if not is_reported:
                     is_reported = True

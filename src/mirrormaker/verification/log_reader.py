@@ -14,10 +14,11 @@ import numpy.typing as npt
 from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, CorruptBatch, DataError, describe, raise_for
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.client.log_fetch import DAMAGED_ANSWERS, checked
 from mirrormaker.wire.client.log_offsets import EARLIEST, list_offsets
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records import legacy
-from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches, split
+from mirrormaker.wire.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batches
 from mirrormaker.wire.records.columns import Records, unpack_in_pieces
 from mirrormaker.wire.records.transactions import Aborted, flag_data
 from mirrormaker.wire.records.varints import Ints
@@ -68,24 +69,21 @@ class LogReader:
     def read(self, topic: str, partition: int, start: int, stop: int) -> Iterator[LogSlice]:
         """Yield the data records from offset `start` up to `stop`, without those that retention has deleted meanwhile.
 
-        Raise ClusterError after 30 s without progress, or if the log cannot be read.
+        Raise ClusterError after 30 s without progress, after three damaged answers in a row, or if the log cannot be read.
         """
         name = f"{topic}-{partition} on {self._cluster.endpoint}"
         at = start
         pending: _PendingFetch | None = None
-        progress_at = time.monotonic()
+        progress_at, damaged = time.monotonic(), 0
         while at < stop:
             try:
                 pending = pending or self._run(self._send_fetch(topic, partition, at, stop))
                 current, pending = pending, None
-                response = self._run(self._receive(topic, partition, current))
-                runs, end = list(split(response.records)), at
-                if runs:
-                    end = _end_offset(runs[-1])
-                elif time.monotonic() - progress_at > _PATIENCE:
-                    raise ClusterError(f"{name}: the broker returns no records for offset {at}")
-                if at < end < stop:
-                    pending = self._run(self._send_fetch(topic, partition, end, stop))
+                log = self._run(checked(self._run(self._receive(topic, partition, current)), at))
+                if not log.runs:
+                    raise BrokerError(NOT_LEADER_OR_FOLLOWER, "the broker returns no records")
+                if log.end < stop:
+                    pending = self._run(self._send_fetch(topic, partition, log.end, stop))
             except OUTAGE as error:
                 if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
                     at = self._run(self._log_start(topic, partition, at, name))
@@ -96,15 +94,17 @@ class LogReader:
                 self._run(self._pause_and_refresh(topic))
                 continue
             except CorruptBatch as error:
-                raise ClusterError(f"{name}: {error}") from error
+                damaged += 1
+                if damaged == DAMAGED_ANSWERS:
+                    raise ClusterError(f"{name}: {error}") from error
+                continue
             try:
-                yield from _slices(runs, response.aborted_transactions, at, stop)
+                yield from _slices(log.runs, log.aborted_transactions, at, stop)
             except DataError as error:
                 raise ClusterError(f"{name}: {error}") from error
-            if end > at:
-                # Measured after the caller has taken the records: the caller's time does not count.
-                progress_at = time.monotonic()
-            at = end
+            at = log.end
+            # Measured after the caller has taken the records: the caller's time does not count.
+            progress_at, damaged = time.monotonic(), 0
 
     def _run(self, task: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(task)
@@ -161,11 +161,6 @@ class LogReader:
             self._cluster.topics.pop(topic, None)
 
 
-def _end_offset(run: Batches | memoryview) -> int:
-    """Return the offset after the last record."""
-    return legacy.last_offset(run) + 1 if isinstance(run, memoryview) else run[len(run) - 1].last_offset + 1
-
-
 def _slices(runs: Sequence[Batches | memoryview], aborted: Aborted, start: int, stop: int) -> Iterator[LogSlice]:
     """Unpack a fetch response; batches may begin before `start` and end after `stop`."""
     for run in runs:
@@ -182,7 +177,6 @@ def _legacy_slices(run: memoryview) -> Iterator[LogSlice]:
 
 
 def _batch_slices(run: Batches, aborted: Aborted, start: int, stop: int) -> Iterator[LogSlice]:
-    run.check()
     headers = run.headers
     if (headers["attributes"] & (CONTROL | TRANSACTIONAL)).any() or not headers["count"].all():
         flags = [is_data for _, is_data in flag_data(run, aborted)]

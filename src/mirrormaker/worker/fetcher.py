@@ -17,13 +17,13 @@ from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol import fetch
 from mirrormaker.wire.records.batch import Batches
+from mirrormaker.wire.records.fetched_offsets import end_of
 from mirrormaker.wire.records.transactions import Aborted
 from mirrormaker.wire.transport.connection import Connection
 from mirrormaker.wire.transport.tasks import watch
 from mirrormaker.worker.buffer import Buffer, Frame
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.fetch_session import SESSION_ERRORS, Asked, FetchSession
-from mirrormaker.worker.fetched_offsets import end_of
 from mirrormaker.worker.intake import Fetched, fetch_again, is_corrupt_for_good
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from mirrormaker.worker.poll import FetchLimit, Pace, Poll

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from mirrormaker.errors import BrokerError, CorruptBatch, LogReplaced, NumbersBroken, RecordsLost
+from mirrormaker.errors import BrokerError, LogReplaced, NumbersBroken, RecordsLost
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE
 from mirrormaker.model.numbers import Channel, LoggedBatch
 from mirrormaker.model.position import Cut, Identity
@@ -200,10 +200,6 @@ async def _own_batches(
     while start < end:
         reached = 0
         for batch in await log.fetch(start):
-            if batch.base_offset < reached:
-                raise CorruptBatch(
-                    f"the batch at offset {batch.base_offset} comes after one that ends at {reached - 1}"
-                )
             reached = batch.last_offset + 1
             producer = Identity(batch.producer_id, batch.producer_epoch)
             if reached > start and producer == identity and not batch.is_control:
@@ -230,7 +226,10 @@ async def read_last(target: Cluster, topic: str, cut: Cut) -> RecordDigest | Non
             raise
         return None
     last = next((batch for batch in batches if batch.last_offset == cut.offset - 1), None)
-    return _last_record(last) if last is not None else None
+    if last is None:
+        return None
+    last.check()
+    return _last_record(last)
 
 
 def _last_record(batch: Batch) -> RecordDigest | None:

@@ -16,7 +16,20 @@ from mirrormaker.errors import CorruptBatch, Unanswered
 from mirrormaker.model import tail_search
 from mirrormaker.model.tail_search import TAIL, Conclusion, Doubt, Mark, Tail
 from mirrormaker.wire.records.columns import unpack
-from tests.support.batches import ABORT, COMMIT, NOW, Record, Written, join, marker, numbered, write_batch
+from tests.support.batches import (
+    ABORT,
+    COMMIT,
+    NOW,
+    Record,
+    Written,
+    flip_last_bit,
+    join,
+    marker,
+    move_batch,
+    numbered,
+    times,
+    write_batch,
+)
 from tests.support.scripted_logs import ScriptedLogs
 
 KEY = ("orders", 3)
@@ -126,7 +139,55 @@ def test_a_damaged_tail_is_an_error() -> None:
         tails_in(ScriptedLogs({KEY: [damaged]}))
 
 
+@pytest.mark.parametrize(("number", "offset"), [(1, 290), (2, 10_000), (0, 5), (1, 0)])
+def test_a_damaged_base_offset_does_not_end_a_tail_early(
+    monkeypatch: pytest.MonkeyPatch, number: int, offset: int
+) -> None:
+    """The mirror would go on too early, and send records twice."""
+    records = numbered(300, 60)
+    log = log_of(*in_batches(records, 10), producer_id=9)
+    monkeypatch.setattr(log_search, "_FETCH_BYTES", 3 * len(log[0].data))
+    cluster = ScriptedLogs({KEY: log})
+    tails_in(cluster)
+    undamaged, cluster.fetches = cluster.fetches, 0
+    cluster.damage = times(1, move_batch(number, offset))
+    assert tails_in(cluster).tails == [marks(records[-TAIL:])]
+    # Of a last batch beyond the high watermark, those before it count.
+    assert cluster.fetches == (undamaged if number == 2 else undamaged + 1)
+
+
+def test_a_tail_whose_answers_stay_damaged_is_an_error_after_three_of_them() -> None:
+    for damage in move_batch(1, 5), move_batch(0, 10_000), flip_last_bit:
+        cluster = ScriptedLogs({KEY: log_of(*in_batches(numbered(30, 60), 10), producer_id=9)})
+        cluster.damage = damage
+        with pytest.raises(CorruptBatch):
+            tails_in(cluster)
+        assert cluster.fetches == 3
+
+
+def test_a_damaged_header_does_not_hide_a_batch_of_a_tail() -> None:
+    def of_no_producer(records: bytearray) -> None:
+        records[-len(last) + 43] ^= 0x80  # the sign of its producer id
+
+    records = numbered(30, 60)
+    log = log_of(*in_batches(records, 10), producer_id=9)
+    last, cluster = log[-1].data, ScriptedLogs({KEY: log})
+    cluster.damage = times(1, of_no_producer)
+    assert tails_in(cluster).tails == [marks(records)]
+    assert cluster.fetches == 2
+
+
 # -- the search on the source
+
+
+def test_a_search_does_not_pass_over_records_for_a_damaged_base_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = numbered(300, 60)
+    log = log_of(*in_batches(records, 10))
+    monkeypatch.setattr(log_search, "_FETCH_BYTES", 3 * len(log[0].data))
+    cluster = ScriptedLogs({KEY: log})
+    cluster.damage = times(1, move_batch(1, 299))
+    assert find(cluster, [marks(records[40:90])]) == 90
+    assert cluster.fetches <= 11
 
 
 def test_a_tail_is_found_and_little_is_read_for_it() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from mirrormaker.groups.flow_ends import Found, PartitionEnd, SourceSide, ends_of, maps_of, spots_of
+from mirrormaker.groups.flow_ends import Found, PartitionEnd, SourceSide, Spot, ends_of, look_at_ends, maps_of, spots_of
+from mirrormaker.model.group_sync import Log
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.position import Cut, Identity, Position
+from tests.support.batches import NOW, Record, move_batch, times, write_batch
+from tests.support.scripted_logs import ScriptedLogs
 
 KEY = ("orders", 0)
 US = Identity(7, 19789)
@@ -77,3 +81,38 @@ def test_both_sides_are_put_together() -> None:
     side = SourceSide({KEY: 100}, {}, {}, {KEY: "deaf"})
     assert ends_of({KEY: known}, side, found) == [PartitionEnd(*KEY, 80, 20, 1, 5, 5000, "slow; deaf")]
     assert ends_of({KEY: known}, None, {}) == [PartitionEnd(*KEY, 80, None)]
+
+
+def test_records_that_the_map_does_not_know_are_counted_in_spite_of_a_damaged_answer() -> None:
+    cluster = full_target()
+    assert look(cluster) == Found(NOW + 29, 10)
+    fetches = cluster.fetches
+    cluster.damage = times(1, move_batch(1, 500))
+    assert look(cluster) == Found(NOW + 29, 10)
+    assert cluster.fetches == 2 * fetches + 1
+
+
+def test_a_log_that_stays_damaged_is_told_and_ends_nothing_else() -> None:
+    cluster = full_target()
+    cluster.damage = move_batch(0, 500)
+    assert "orders-0 cannot be read on the target" in look(cluster).trouble
+    assert cluster.fetches == 3
+
+
+def full_target() -> ScriptedLogs:
+    """Return a target with three batches of ours, the last of which the map does not know."""
+    rows = [Record(NOW + number, None, b"value") for number in range(30)]
+    return ScriptedLogs(
+        {
+            KEY: [
+                write_batch(rows[at : at + 10], base_offset=at, producer_id=7, producer_epoch=19789)
+                for at in (0, 10, 20)
+            ]
+        }
+    )
+
+
+def look(target: ScriptedLogs) -> Found:
+    found = asyncio.run(look_at_ends(target, [Spot(KEY, KEY, 20, US)], {KEY: Log(0, 30)}))
+    (row,) = found[KEY]
+    return row

@@ -22,6 +22,7 @@ from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.keyed_topic import KeyedWriter
 from mirrormaker.wire.protocol.fetch import FetchedPartition
 from tests.support.answers import FetchAnswer, encode_fetch_answer
+from tests.support.batches import move_batch, times
 from tests.support.keyed_log import KeyedLog
 from tests.support.scripted_broker import FETCH
 
@@ -92,6 +93,24 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
         watch = FenceWatch(cluster, US, 5000)
         await MapTopic(cluster, US).write_fence(FENCE)
         assert await watch.look() == FENCE
+
+    play(scenario)
+
+
+def test_a_damaged_base_offset_hides_no_fence() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await KeyedWriter(cluster, TOPIC).write([(b"other", b"row")])
+        watch = FenceWatch(cluster, US, 0)
+        assert await watch.look() is None
+        await MapTopic(cluster, US).write_fence(FENCE)
+        # An answer that ends where the watch stands looks like one without news, and one far behind like a new topic.
+        for offset in 0, 1000:
+            log.damage = times(1, move_batch(0, offset))
+            before = fetched(log)
+            assert await watch.look() == FENCE
+            assert fetched(log) == before + 3, "the damaged answer, the fence, and nothing"
+            assert not watch.is_replaced
+            watch = FenceWatch(cluster, US, 1)
 
     play(scenario)
 
@@ -185,6 +204,20 @@ def test_a_mirror_waits_until_it_can_read_whether_its_flow_is_closed() -> None:
             await keeper_of(cluster, events).open(guard.wait)
         (event,) = events
         assert isinstance(event, Waiting) and "closed this flow" in event.reason and TOPIC in event.reason
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_mirror_waits_while_the_topic_with_the_fence_is_damaged() -> None:
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await MapTopic(cluster, US).write_fence(FENCE)
+        events: list[Event] = []
+        log.damage = times(12, move_batch(0, -1))  # three answers end one attempt
+        with pytest.raises(FlowClosed):
+            await FenceGuard(cluster, lambda: US, events.append).wait()
+        assert [type(event) for event in events] == [Waiting]
+        assert fetched(log) == 12 + 2
 
     play(scenario)
 

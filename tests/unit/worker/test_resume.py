@@ -12,7 +12,7 @@ from mirrormaker.errors import BrokerError, CorruptBatch, LogReplaced, NumbersBr
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER
 from mirrormaker.model.numbers import Channel
 from mirrormaker.model.position import Cut, Identity
-from mirrormaker.worker.resume import read_back
+from mirrormaker.worker.resume import read_back, read_last
 from tests.support.scripted_target import ScriptedLog, ScriptedTarget
 
 US, OTHERS = Identity(7, 0), Identity(8, 0)
@@ -75,9 +75,9 @@ def test_an_answer_without_progress_is_an_error() -> None:
     target = target_of(log_of((OTHERS, 0, 5), (OTHERS, 5, 5)))
     first = target.logs["t", 0].batches[0]
     target.rewrite = lambda records: first
-    with pytest.raises(BrokerError):
+    with pytest.raises(CorruptBatch):
         read(target, Cut(0, 0, 5))
-    assert target.asked["Fetch"] == 1
+    assert target.asked["Fetch"] == 3
 
 
 def test_batches_out_of_order_are_an_error() -> None:
@@ -86,6 +86,15 @@ def test_batches_out_of_order_are_an_error() -> None:
     target.rewrite = lambda records: b"".join(reversed(target.logs["t", 0].batches))
     with pytest.raises(CorruptBatch, match="offset"):
         read(target, Cut(0, 0, 0))
+
+
+def test_the_record_before_a_cut_counts_only_if_its_batch_matches_its_crc() -> None:
+    log = log_of((US, 0, 5))
+    target = target_of(log)
+    assert asyncio.run(read_last(target, "t", Cut(0, 5, 5))) is not None
+    log.batches[0] = log.batches[0][:-1] + bytes([log.batches[0][-1] ^ 1])
+    with pytest.raises(CorruptBatch, match="CRC"):
+        asyncio.run(read_last(target, "t", Cut(0, 5, 5)))
 
 
 # -- a high watermark that does not move

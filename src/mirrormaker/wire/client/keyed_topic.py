@@ -1,7 +1,7 @@
 """A compacted topic that a program keeps its own rows in: the last value of each key counts.
 
-Rows are written with acks=all under a producer id, one request at a time: a request that was given up and arrives late can
-never put an old row behind a new one.
+Rows are written with acks=all under a producer id, one request at a time. After a request that was given up, the next one has a
+higher producer epoch: the old one may arrive before it, and is refused after it. So no old row of a writer gets behind a newer one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from mirrormaker.errors import OUTAGE, BadFrame, BrokerError, ClusterError, MirrorError, UnsupportedRequest
 from mirrormaker.kafka_errors import (
     DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
     LEADER_NOT_AVAILABLE,
-    NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TOPIC_ALREADY_EXISTS,
@@ -26,12 +26,12 @@ from mirrormaker.kafka_errors import (
 )
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.configs import TOPIC, describe_configs
-from mirrormaker.wire.client.log_fetch import fetch_log
+from mirrormaker.wire.client.log_fetch import FetchedLog, fetch_log, fetch_records
 from mirrormaker.wire.client.log_offsets import EARLIEST, LATEST, wait_for_offsets
 from mirrormaker.wire.protocol import produce
 from mirrormaker.wire.protocol.messages import CreateTopicsRequest, InitProducerIdRequest
 from mirrormaker.wire.records.arrow import from_columns, to_table
-from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches, split
+from mirrormaker.wire.records.batch import SEQUENCES, Batch, Batches
 from mirrormaker.wire.records.columns import pack, sizes, unpack_in_pieces
 from mirrormaker.wire.transport.turns import give_way
 
@@ -48,8 +48,10 @@ _FETCH_BYTES = 4 << 20  # of one answer
 _MAX_UNPACKED = 64 << 20  # bytes of one batch, once it is unpacked
 _SLICE_BYTES = 64 << 10  # of records that are decoded together: 5 ms; then the rest of the event loop has its turn
 _PATIENCE, _PAUSE = 30.0, 0.2  # seconds: how long one request is tried again, and the pause in between
-# The leader has forgotten the producer, or remembers another number: a new producer id begins at number 0.
-_NEEDS_NEW_ID = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+# The leader has forgotten the producer, or remembers another number: a higher epoch begins at number 0.
+_NEEDS_NEW_EPOCH = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+
+_LAST_EPOCH = (1 << 15) - 1  # of a producer id; whoever has given up so many requests needs another id
 
 
 class KeyedRecord(NamedTuple):
@@ -76,10 +78,7 @@ async def scan(
     yield [], at
     while at < end:
         try:
-            part = await fetch_log(cluster, key, at, _FETCH_BYTES)
-            batches = [run for run in split(part.records) if isinstance(run, Batches)]
-            if not batches:
-                raise BrokerError(NOT_LEADER_OR_FOLLOWER, f"no record of {topic}-{partition} came for offset {at}")
+            log = await fetch_records(cluster, key, at, _FETCH_BYTES)
         except OUTAGE as error:
             if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
                 # Retention or a deletion of records has passed this place.
@@ -88,29 +87,21 @@ async def scan(
                 raise
             await _pause(cluster, topic, deadline, error)
             continue
-        for run in batches:
-            records, after = await _decode(run, at)
-            at = max(at, after)
-            yield records, at
+        records, at = await _rows(log, at), log.end
+        yield records, at
         deadline = time.monotonic() + _PATIENCE
 
 
 async def read_next(cluster: Cluster, topic: str, start: int, *, partition: int = 0) -> tuple[list[KeyedRecord], int]:
     """Return the rows from an offset on that one request brings, and the offset after them; raise its error if it fails."""
-    part = await fetch_log(cluster, (topic, partition), start, _FETCH_BYTES)
-    found: list[KeyedRecord] = []
-    for run in split(part.records):
-        if isinstance(run, Batches):
-            records, start = await _decode(run, start)
-            found += records
-    return found, start
+    log = await fetch_log(cluster, (topic, partition), start, _FETCH_BYTES)
+    return await _rows(log, start), log.end
 
 
-async def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
-    """Return the rows of batches from an offset on, and the offset after the batches. Records without a key are left out."""
-    run.check()
+async def _rows(log: FetchedLog, start: int) -> list[KeyedRecord]:
+    """Return the rows from an offset on; records without a key, and old message formats, are left out."""
     found: list[KeyedRecord] = []
-    for rows in _stretches(run):
+    for rows in (rows for run in log.runs if isinstance(run, Batches) for rows in _stretches(run)):
         for piece in unpack_in_pieces(rows, _MAX_UNPACKED, _SLICE_BYTES):
             table = to_table(piece.records)
             columns = (table.column(name).to_pylist() for name in ("offset", "key", "value", "timestamp"))
@@ -120,7 +111,7 @@ async def _decode(run: Batches, start: int) -> tuple[list[KeyedRecord], int]:
                 if key is not None and offset >= start
             ]
             await give_way()
-    return found, run[len(run) - 1].last_offset + 1
+    return found
 
 
 def _stretches(run: Batches) -> Iterator[Batches]:
@@ -150,8 +141,8 @@ class KeyedWriter:
             try:
                 return [await self._append(batch) for batch in _batches(rows)]
             except BaseException:
-                # The last batch may have been appended: another one under its number would be taken for the same.
-                self._identity = None
+                # The last batch may have been appended, or may still be: another one under its number would be taken for it.
+                self._raise_epoch()
                 raise
 
     async def _append(self, batch: Batch) -> range:
@@ -163,7 +154,10 @@ class KeyedWriter:
                 batch.stamp(*identity)
                 base = await self._send(batch)
             except OUTAGE as error:
-                if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_ID:
+                if isinstance(error, BrokerError) and error.code in _NEEDS_NEW_EPOCH:
+                    self._raise_epoch()
+                elif isinstance(error, BrokerError) and error.code == INVALID_PRODUCER_EPOCH and self._identity:
+                    # No release of Kafka refuses a raised epoch. Whichever broker does gets another producer id.
                     self._identity = None
                 elif not _may_pass(error):
                     raise
@@ -173,6 +167,12 @@ class KeyedWriter:
             self._identity = (producer_id, epoch, (number + count) % SEQUENCES)
             # A broker that recognises a duplicate may have forgotten where it is.
             return range(base, base + count) if base >= 0 else range(0)
+
+    def _raise_epoch(self) -> None:
+        """Begin at number 0 again, in the next epoch: the leader refuses older ones from then on, as for Java's producer."""
+        if self._identity is not None:
+            producer_id, epoch, _ = self._identity
+            self._identity = (producer_id, epoch + 1, 0) if epoch < _LAST_EPOCH else None
 
     async def _allocate(self) -> tuple[int, int]:
         answer = await self._cluster.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))

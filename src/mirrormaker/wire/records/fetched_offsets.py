@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from mirrormaker.errors import CorruptBatch
-from mirrormaker.wire.records.batch import Batches
-from mirrormaker.worker.intake import Fetched
+from mirrormaker.wire.records.batch import Batches, Run
 
 _MANY = 8  # so many batches are worth the fixed cost of numpy
 _BATCH = struct.Struct(">q15xi")  # base offset, and the last offset's distance from it
 _MESSAGE = struct.Struct(">qi")  # offset and size of a message of format 0 or 1
 
 
-def end_of(fetched: Fetched, asked: int) -> tuple[int, int]:
+def end_of(fetched: Sequence[Run], asked: int) -> tuple[int, int]:
     """Return the offset after the batches, and the leader epoch of the last one.
 
     Raise CorruptBatch unless every batch begins after the one before it, and the first one ends at or after the offset
@@ -33,6 +32,34 @@ def end_of(fetched: Fetched, asked: int) -> tuple[int, int]:
             end = _check_many(run, end, number == 0)
         epoch = run[len(run) - 1].leader_epoch
     return end, epoch
+
+
+def visible(fetched: Sequence[Run], asked: int, high_watermark: int) -> tuple[list[Run], int]:
+    """Return the batches that end at or below the high watermark, and the offset after them.
+
+    A broker reads its high watermark a moment before the records, so the last ones may end beyond it: another fetch brings
+    them again. Raise CorruptBatch if `end_of` does, or if not even the first batch ends below the high watermark.
+    """
+    end, _ = end_of(fetched, asked)
+    if not (fetched and 0 <= high_watermark < end):
+        return list(fetched), end
+    kept: list[Run] = []
+    for run in fetched:
+        if isinstance(run, Batches):
+            headers = run.headers
+            last = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]
+            below = run.part(0, int(np.searchsorted(last, high_watermark)))
+            if len(below):
+                kept.append(below)
+            if len(below) < len(run):
+                break
+        elif end_of([run], asked)[0] <= high_watermark:
+            kept.append(run)
+        else:
+            break
+    if not kept:
+        raise CorruptBatch(f"batches for offset {asked} end at {end - 1}, but the high watermark is {high_watermark}")
+    return kept, end_of(kept, asked)[0]
 
 
 def _check(offsets: Iterable[tuple[int, int]], end: int, may_begin_before: bool) -> int:

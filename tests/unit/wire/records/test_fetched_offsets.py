@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.errors import CorruptBatch
 from mirrormaker.wire.records.batch import Batches, split
-from mirrormaker.worker.fetched_offsets import end_of
+from mirrormaker.wire.records.fetched_offsets import end_of, visible
 from tests.support.batches import Record, Written, write_batch
 from tests.support.strategies import logs
 
@@ -76,6 +76,34 @@ def test_formats_that_follow_each_other_are_one_log() -> None:
     assert end(old_messages(100, 101) + log((102, 10)), 100)[0] == 112
     with pytest.raises(CorruptBatch):
         end(old_messages(100, 103) + log((102, 10)), 100)
+
+
+def visible_end(data: bytearray, asked: int, high_watermark: int) -> int:
+    """Return the offset after the visible batches; check that they are a beginning of what was fetched."""
+    runs, after = visible(list(split(memoryview(data))), asked, high_watermark)
+    kept = b"".join(run if isinstance(run, memoryview) else run.data[run.bounds[0] : run.bounds[-1]] for run in runs)
+    assert data.startswith(kept)
+    assert end_of(runs, asked)[0] == after
+    return after
+
+
+@pytest.mark.parametrize("several", [3, 12])
+def test_only_batches_up_to_the_high_watermark_are_visible(several: int) -> None:
+    data = log(*((100 + 10 * number, 10) for number in range(several)))
+    whole = 100 + 10 * several
+    for high_watermark, wanted in [(whole, whole), (whole + 9, whole), (whole - 1, whole - 10), (110, 110), (119, 110)]:
+        assert visible_end(data, 105, high_watermark) == wanted
+    assert visible_end(data, 105, -1) == whole, "the broker does not tell"
+    assert visible_end(bytearray(), 105, 0) == 105
+    with pytest.raises(CorruptBatch, match="the high watermark is 109"):
+        visible_end(data, 105, 109)
+
+
+def test_old_messages_beyond_the_high_watermark_are_left_out_together() -> None:
+    data = old_messages(100, 101) + log((102, 10), (112, 10))
+    assert [visible_end(data, 100, high_watermark) for high_watermark in (122, 121, 111)] == [122, 112, 102]
+    with pytest.raises(CorruptBatch):
+        visible_end(data, 100, 101)
 
 
 @given(logs(max_size=20), st.data())
