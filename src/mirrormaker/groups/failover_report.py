@@ -20,15 +20,16 @@ _MOST_OFFSETS = 4  # partitions in one line of the table; JSON has all
 
 @dataclass(frozen=True)
 class GroupStart:
-    """A group in one target topic: where its consumers go on."""
+    """A group in one target topic: where its consumers go on. The topic is empty if nothing can be read of the group."""
 
     group: str
     topic: str
     # By target partition; None where the target has no offset, so that auto.offset.reset decides.
     offsets: Mapping[int, int | None]
     state: State
-    again: int  # records at most
-    missing: int  # records at most
+    # Records at most; None if the group's place is not known.
+    again: int | None
+    missing: int | None
     advice: str = ""
     # Other topics that the group reads, and that were not chosen.
     left_out: tuple[str, ...] = ()
@@ -86,7 +87,7 @@ class FailoverReport:
         yield ""
         if self.groups:
             yield from aligned([_GROUPS, *(_group_cells(row) for row in self.groups)])
-            yield from (f"{row.group}: {row.topic}: {row.advice}" for row in self.groups if row.advice)
+            yield from (_advice(row) for row in self.groups if row.advice)
             left_out = {row.group: row.left_out for row in self.groups if row.left_out}
             yield from (also_reads(group, topics, "not among the chosen topics") for group, topics in left_out.items())
         elif self.chooses_groups:
@@ -155,10 +156,16 @@ def _group_cells(row: GroupStart) -> tuple[str, ...]:
     offsets = [f"{number}:{'-' if offset is None else offset}" for number, offset in sorted(row.offsets.items())]
     more = f" +{len(offsets) - _MOST_OFFSETS}" if len(offsets) > _MOST_OFFSETS else ""
     starts = " ".join(offsets[:_MOST_OFFSETS]) + more
-    return row.group, row.topic, starts, row.state.value, _at_most(row.again), _at_most(row.missing)
+    return row.group, row.topic or "-", starts or "-", row.state.value, _at_most(row.again), _at_most(row.missing)
 
 
-def _at_most(count: int) -> str:
+def _advice(row: GroupStart) -> str:
+    return f"{row.group}: {row.topic}: {row.advice}" if row.topic else f"{row.group}: {row.advice}"
+
+
+def _at_most(count: int | None) -> str:
+    if count is None:
+        return "-"
     return f"at most {count:,}" if count else "0"
 
 
