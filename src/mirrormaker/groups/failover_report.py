@@ -47,6 +47,7 @@ class FailoverReport:
     partitions: Sequence[PartitionEnd]
     groups: Sequence[GroupStart]
     chooses_groups: bool
+    groups_trouble: str = ""  # why there are no rows of groups
     # Other reasons why this failover is not complete.
     troubles: Sequence[str] = field(default_factory=list)
     notes: Sequence[str] = ()  # more that users should know before they decide
@@ -57,7 +58,7 @@ class FailoverReport:
         is_complete = all(row.is_complete for row in self.partitions) and bool(self.partitions)
         # Groups that were chosen and not found are a mistake in the choice, most probably.
         are_ready = all(row.state.is_ready for row in self.groups) and (bool(self.groups) or not self.chooses_groups)
-        return 0 if is_complete and are_ready and not self.troubles else MISSING
+        return 0 if is_complete and are_ready and not (self.troubles or self.groups_trouble) else MISSING
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, as values for JSON."""
@@ -73,7 +74,7 @@ class FailoverReport:
                 for topic in self._topics()
             ],
             "groups": [{**asdict(row), "state": row.state.value, "ready": row.state.is_ready} for row in self.groups],
-            "troubles": list(self.troubles),
+            "troubles": [*filter(None, [self.groups_trouble]), *self.troubles],
             "notes": list(self.notes),
         }
 
@@ -90,6 +91,8 @@ class FailoverReport:
             yield from (_advice(row) for row in self.groups if row.advice)
             left_out = {row.group: row.left_out for row in self.groups if row.left_out}
             yield from (also_reads(group, topics, "not among the chosen topics") for group, topics in left_out.items())
+        elif self.groups_trouble:
+            yield self.groups_trouble
         elif self.chooses_groups:
             yield "no chosen group has offsets in these topics: --groups may be wrong; leave it out if there are none"
         else:

@@ -19,26 +19,16 @@ from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.sync import SyncSettings
 from mirrormaker.model.group_sync import State
 from mirrormaker.model.offset_map import PartitionMap
-from mirrormaker.model.offset_runs import NotedRun
-from mirrormaker.model.position import Cut, Identity, Place, Position
+from mirrormaker.model.position import Place
 from mirrormaker.wire.client.group_offsets import ListedGroup
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import CommitRow, CommittedRow, GroupOffsets, TopicOffsets
 from tests.support.batches import Record, write_batch
+from tests.support.mapped import mapped
 from tests.support.scripted_logs import ScriptedLogs
 
 LOADING, NOT_ALLOWED = 14, 30
 READERS, ORDERS = "readers", ("orders", 0)
-
-
-def mapped(key: TopicPartition, place: Place, start: int = 0, count: int = 100, at: int = 0) -> PartitionMap:
-    """Return the map of records that lie one after the other in one place of the target."""
-    known = PartitionMap()
-    position = Position(*key, start, 0, "", Identity(7, 0), "", "", 1, (Cut(place[1], 0, at, place[0]),))
-    known.begin(position)
-    after = position.advanced(start + count, 0, [Cut(place[1], count, at + count, place[0])])
-    known.note(after, [(place, [NotedRun(start, at, count, 0)])])
-    return known
 
 
 def committed(**topics: Mapping[int, int]) -> GroupOffsets:
@@ -241,3 +231,17 @@ def test_without_the_source_every_checkpoint_of_a_chosen_topic_has_a_row() -> No
     assert found(rows)["payers", "refunds"] == (State.UNMAPPED, {0: None})
     assert found(rows)["away", ""] == (State.UNMOVABLE, {})
     assert exit_code(rows) == 3
+
+
+def test_a_group_begins_where_the_other_topic_of_its_target_topic_needs_it() -> None:
+    world = World()
+    one, two = ("one", 0), ("two", 0)
+    batch = world.source.logs[ORDERS]
+    world.source.logs |= {one: batch, two: batch}
+    # Records of `two` come after those of `one`, which the group has not read.
+    world.maps = {one: mapped(one, ("all", 0), 50), two: mapped(two, ("all", 0), 50, at=50)}
+    world.answers = {READERS: [committed(one={0: 20}, two={0: 40})], "others": [committed(one={0: 10})]}
+    world.is_mirrored = lambda name: name == "two"
+    rows = world.fail_over()
+    assert found(rows) == {(READERS, "all"): (State.SYNCED, {0: 20})}
+    assert [row.left_out for row in rows] == [("one",)]
