@@ -13,7 +13,7 @@ from mirrormaker.groups.left_out import also_reads
 from mirrormaker.model.group_sync import State
 
 MISSING = 3  # exit code
-_TOPICS = ("TOPIC", "PARTITIONS", "MIRRORED UP TO", "LAST RECORD (UTC)", "NOT ON THE TARGET")
+_TOPICS = ("TOPIC", "PARTITIONS", "MIRRORED UP TO", "LAST RECORD (UTC)", "OLDEST PARTITION", "NOT ON THE TARGET")
 _GROUPS = ("GROUP", "TOPIC", "STARTS AT", "STATE", "READ AGAIN", "CANNOT READ")
 _MOST_OFFSETS = 4  # partitions in one line of the table; JSON has all
 
@@ -129,6 +129,8 @@ class _Topic:
     def totals(self, now: int) -> dict[str, Any]:
         missing = [row.missing for row in self.rows]
         timestamp = max(row.timestamp for row in self.rows)
+        # A partition that stopped long ago may be quiet, or may not be mirrored: without the source nobody can tell.
+        oldest = self._oldest()
         return {
             "topic": self.name,
             "mirrored": sum(row.mirrored for row in self.rows),
@@ -136,8 +138,21 @@ class _Topic:
             "lost": sum(row.lost for row in self.rows),
             "unmapped": sum(row.unmapped for row in self.rows),
             "timestamp": timestamp,
-            "seconds_since": None if timestamp < 0 else max(0.0, (now - timestamp) / 1000),
+            "seconds_since": _seconds_since(timestamp, now),
+            "oldest_partition": None if oldest is None else oldest.partition,
+            "oldest_timestamp": -1 if oldest is None else oldest.timestamp,
+            "oldest_seconds_since": None if oldest is None else _seconds_since(oldest.timestamp, now),
         }
+
+    def _oldest(self) -> PartitionEnd | None:
+        """Return the partition whose last record is the oldest one; None if no time is known."""
+        return min((row for row in self.rows if row.timestamp >= 0), key=lambda row: row.timestamp, default=None)
+
+    def _oldest_cell(self) -> str:
+        oldest, unknown = self._oldest(), sum(row.timestamp < 0 for row in self.rows)
+        if oldest is None:
+            return "-"
+        return f"{oldest.partition}: {_utc(oldest.timestamp)}" + (f", {unknown} unknown" if unknown else "")
 
     def cells(self, now: int) -> tuple[str, ...]:
         totals = self.totals(now)
@@ -145,6 +160,9 @@ class _Topic:
             absent = f"{totals['missing']:,} records" if totals["missing"] else "nothing"
         elif totals["seconds_since"] is not None:
             absent = f"what was written in the last {totals['seconds_since']:,.0f} s"
+            if totals["oldest_timestamp"] < totals["timestamp"]:
+                since = f"the last {totals['oldest_seconds_since']:,.0f} s"
+                absent += f", in partition {totals['oldest_partition']} in {since} unless it was quiet"
         else:
             absent = "unknown"
         if totals["lost"]:
@@ -152,7 +170,7 @@ class _Topic:
         mirrored = f"{totals['mirrored']:,} offsets" + (
             f" + {totals['unmapped']:,} records" if totals["unmapped"] else ""
         )
-        return self.name, str(len(self.rows)), mirrored, _utc(totals["timestamp"]), absent
+        return self.name, str(len(self.rows)), mirrored, _utc(totals["timestamp"]), self._oldest_cell(), absent
 
 
 def _group_cells(row: GroupStart) -> tuple[str, ...]:
@@ -170,6 +188,10 @@ def _at_most(count: int | None) -> str:
     if count is None:
         return "-"
     return f"at most {count:,}" if count else "0"
+
+
+def _seconds_since(timestamp: int, now: int) -> float | None:
+    return None if timestamp < 0 else max(0.0, (now - timestamp) / 1000)
 
 
 def _utc(timestamp: int) -> str:
