@@ -73,7 +73,10 @@ class FailoverReport:
                 {**topic.totals(self.time), "partitions": [asdict(row) for row in topic.rows]}
                 for topic in self._topics()
             ],
-            "groups": [{**asdict(row), "state": row.state.value, "ready": row.state.is_ready} for row in self.groups],
+            "groups": [
+                {**asdict(row), "topic": row.topic or None, "state": row.state.value, "ready": row.state.is_ready}
+                for row in self.groups
+            ],
             "troubles": [*filter(None, [self.groups_trouble]), *self.troubles],
             "notes": list(self.notes),
         }

@@ -64,6 +64,17 @@ def test_topics_of_a_group_that_were_not_chosen_are_named_once() -> None:
     assert report.to_json()["groups"][0]["left_out"] == ("audit", "sales")
 
 
+def test_a_group_of_which_nothing_can_be_read_has_no_topic() -> None:
+    row = GroupStart("away", "", {}, State.REFUSED, None, None, "old:9092 does not tell its offsets")
+    report = replace(REPORT, groups=(BILLING, row))
+    assert report.exit_code == 3
+    lines = list(report.lines())
+    assert lines[5].split() == ["away", "-", "-", "refused", "by", "the", "target", "-", "-"]
+    assert lines[6] == "away: old:9092 does not tell its offsets"
+    found = report.to_json()["groups"][1]
+    assert (found["topic"], found["again"], found["missing"], found["ready"]) == (None, None, None, False)
+
+
 def test_other_troubles_make_exit_code_3() -> None:
     report = replace(REPORT, troubles=("a mirror is still a member",))
     assert report.exit_code == 3
