@@ -191,11 +191,14 @@ class LastSync:
         self._rows[row.group, row.topic, row.partition] = row
 
     def _chosen_rows(self) -> dict[tuple[str, str], list[Checkpoint]]:
-        """Return the last checkpoints of chosen groups in the topics of this failover, also where the map lacks them."""
-        topics = {topic for topic, _ in self._places}
+        """Return the last checkpoints of chosen groups in the topics of this failover, also where the map lacks them.
+
+        Checkpoints stay when a topic is deleted on both sides.
+        """
+        topics = {topic for topic, _ in self._places} | set(filter(self._settings.is_mirrored, self._target.topics))
         found: dict[tuple[str, str], list[Checkpoint]] = {}
         for (group, topic, _), row in sorted(self._rows.items()):
-            if self._settings.is_chosen(group) and (topic in topics or self._settings.is_mirrored(topic)):
+            if self._settings.is_chosen(group) and topic in topics:
                 found.setdefault((group, topic), []).append(row)
         return found
 

@@ -218,18 +218,22 @@ def test_metadata_that_no_checkpoint_can_hold_is_the_trouble_of_its_group_alone(
 def test_without_the_source_every_checkpoint_of_a_chosen_topic_has_a_row() -> None:
     world = World()
     world.there = {READERS: committed(orders={0: 40}), "away": BadFrame("nonsense")}
+    world.is_mirrored = lambda name: name != "all"
     rows = world.fail_over(
         [
             Checkpoint(READERS, "orders", 0, 40, 40),
             Checkpoint("payers", "refunds", 0, 12, 12),
             Checkpoint("away", "orders", 0, 5, 5),
-            Checkpoint(READERS, "audit", 0, 5, 5),
+            Checkpoint(READERS, "deleted", 0, 5, 5),
+            Checkpoint(READERS, "all", 0, 5, 5),
         ],
         is_gone=True,
     )
-    assert found(rows)[READERS, "orders"] == (State.SYNCED, {0: 40})
-    assert found(rows)["payers", "refunds"] == (State.UNMAPPED, {0: None})
-    assert found(rows)["away", ""] == (State.UNMOVABLE, {})
+    assert found(rows) == {
+        (READERS, "orders"): (State.SYNCED, {0: 40}),
+        ("payers", "refunds"): (State.UNMAPPED, {0: None}),
+        ("away", ""): (State.UNMOVABLE, {}),
+    }
     assert exit_code(rows) == 3
 
 
