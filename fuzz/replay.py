@@ -33,6 +33,7 @@ from fuzz.recording import Recorded, known_nonce
 from fuzz.runner import ALLOWED, CPU_SECONDS, Attempt, Case
 from mirrormaker.driver import process
 from mirrormaker.groups import sync
+from mirrormaker.groups.planning import Planner
 from mirrormaker.groups.sync import GroupSync
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.wire.auth import sasl
@@ -50,6 +51,7 @@ LAST_HANDLERS: tuple[tuple[Any, str], ...] = (
     (MapKeeper, "_note_failed"),
     (GroupSync, "_reason"),
     (sync, "describe_any"),
+    (Planner, "_note_trouble"),
     (process, "_failure_of"),
     (Cursor, "interrupt"),
     (Sender, "_lost"),

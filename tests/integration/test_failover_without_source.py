@@ -10,6 +10,7 @@ import pytest
 
 from mirrormaker.embedded import Cluster
 from mirrormaker.errors import ClusterError
+from mirrormaker.groups import mirror_stop
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
 from mirrormaker.groups.failover import Failover, FailoverSettings
 from mirrormaker.groups.failover_report import FailoverReport
@@ -76,7 +77,8 @@ class Remains:
 
 
 @pytest.fixture
-def remains(target: Cluster, topic_name: str) -> Remains:
+def remains(target: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> Remains:
+    monkeypatch.setattr(mirror_stop, "_STILL_FOR", 0.0)
     return Remains(target, topic_name)
 
 

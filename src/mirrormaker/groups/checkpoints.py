@@ -47,6 +47,11 @@ class Checkpoint:
     mark: int = 0
     is_share: bool | None = None  # None: not known
 
+    @property
+    def fits(self) -> bool:
+        """Return True if MirrorMaker 2's format can hold the metadata."""
+        return len(self.metadata.encode()) <= _LONGEST
+
     def encode(self) -> tuple[bytes, bytes]:
         """Return key and value as MirrorMaker 2 writes them."""
         key = _string(self.group) + _string(self.topic) + _INT.pack(self.partition)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mirrormaker.errors import OUTAGE, ClusterError, UnsupportedRequest
+from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, UnsupportedRequest, describe
 from mirrormaker.groups.failover_groups import LastSync
 from mirrormaker.groups.failover_report import FailoverReport, GroupStart
 from mirrormaker.groups.flow_ends import (
@@ -23,11 +23,11 @@ from mirrormaker.groups.flow_ends import (
     ends_of,
     look_at_ends,
     maps_of,
-    mirror_members,
     read_logs,
     read_source,
     spots_of,
 )
+from mirrormaker.groups.mirror_stop import LOOK_EVERY, SHOW_EVERY, Show, members, wait_until_still, wait_until_stopped
 from mirrormaker.groups.sync import SyncSettings
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.fence_watch import describe_fence
@@ -38,14 +38,6 @@ from mirrormaker.model.topic_filter import Filter, python_matcher
 from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.protocol.codec import TopicPartition
-
-Show = Callable[[str], None]
-
-_LOOK_EVERY = 1.0  # seconds between two looks at the lag, or at the mirror's group
-_SHOW_EVERY = 2.0  # seconds between two lines of progress
-# Seconds for a mirror to notice the fence (5), to bring in its answers (8), to commit and to leave the group.
-_STOPS_WITHIN = 30.0
-_STOPS_UNSEEN = 15.0  # seconds to wait where the source cannot tell who is in a group (Kafka 0.8)
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,9 @@ class Failover:
         self._show = show
         self._is_chosen = settings.topics.by_name()
         self._troubles: list[str] = []
+        self._groups_trouble = ""
+        # What an error after the flow was closed leaves behind.
+        self._done = "the flow is closed, and no group was moved: run this command again with --repeat"
 
     async def run(self) -> FailoverReport:
         """Fail over; return what there is, and what is missing."""
@@ -88,25 +83,60 @@ class Failover:
         has_caught_up = True
         if self._source is not None and not settings.is_dry:
             has_caught_up = await self._wait_for_mirror(self._source)
-        closes = not settings.is_dry and (has_caught_up or settings.accepts_missing)
-        if closes:
+        if settings.is_dry or not (has_caught_up or settings.accepts_missing):
+            return await self._finish(closes=False)
+        try:
             await self._close()
-        side, maps = await self._read()
-        groups: list[GroupStart] = []
-        if settings.sync is not None:
-            sync = replace(settings.sync, alias=settings.sync.alias or topic.source_id)
-            last = LastSync(self._source, self._target, sync, maps)
-            groups = await last.run(is_dry=not closes)
-            self._troubles += filter(None, [last.trouble])
-        return await self._report(side, maps, groups)
+            return await self._finish(closes=True)
+        except (*OUTAGE, MirrorError) as error:
+            if topic.fence is not None:
+                raise ClusterError(f"{describe(error)}; {self._done}") from error
+            if isinstance(error, MirrorError):
+                raise
+            raise ClusterError(
+                f"{describe(error)}; nobody knows whether the flow is closed: --dry.run shows it"
+            ) from error
 
-    async def _read(self) -> tuple[SourceSide | None, dict[TopicPartition, PartitionMap]]:
-        """Read the source, if there is one, and the map."""
+    async def _finish(self, *, closes: bool) -> FailoverReport:
+        """Read both sides, move the groups if the flow is closed now, and report."""
         await self._target.refresh()
         await self._topic.refresh()
         keys = self._keys()
-        side = await self._read_source(self._source, keys) if self._source is not None else None
-        return side, maps_of(self._topic, sorted(keys), side.ledger if side is not None else {})
+        every = sorted(keys | self._sharing(keys))
+        side = await self._read_source(self._source, every) if self._source is not None else None
+        maps = maps_of(self._topic, every, side.ledger if side is not None else {})
+        groups: list[GroupStart] = []
+        if self._settings.sync is not None:
+            groups = await self._move_groups(self._settings.sync, maps, closes=closes)
+        self._done = "the flow is closed, and the groups were moved as far as possible: --dry.run shows how it stands"
+        return await self._report(side, {key: maps[key] for key in sorted(keys)}, groups)
+
+    async def _move_groups(
+        self, sync: SyncSettings, maps: Mapping[TopicPartition, PartitionMap], *, closes: bool
+    ) -> list[GroupStart]:
+        chosen = replace(sync, alias=sync.alias or self._topic.source_id, is_mirrored=self._is_chosen)
+        last = LastSync(self._source, self._target, chosen, maps)
+        try:
+            groups = await last.run(is_dry=not closes)
+        except Exception as error:  # whatever it is, the flow is closed, and the topics are worth a table
+            if not closes:
+                raise
+            reason = describe(error) if isinstance(error, (*OUTAGE, MirrorError)) else f"unexpected {error!r}"
+            self._groups_trouble = (
+                f"no group was moved, or only some of them: {reason}; run this command again with --repeat"
+            )
+            return []
+        self._troubles += filter(None, [last.trouble])
+        return groups
+
+    def _sharing(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions of other topics that a message handler brings into the same topics of the target."""
+        targets = {topic for key in keys for topic, _ in self._places(key)}
+        others = set(self._topic.partitions) - set(keys)
+        return {key for key in others if any(topic in targets for topic, _ in self._places(key))}
+
+    def _places(self, key: TopicPartition) -> set[TopicPartition]:
+        return {(place[0] or key[0], place[1]) for place in self._topic.known(key).places}
 
     def _check_choice(self) -> None:
         """Raise ClusterError for a topic that nobody has, before anything is closed because of a slip of the pen."""
@@ -162,10 +192,10 @@ class Failover:
             if now >= deadline:
                 self._give_up(missing)
                 return False
-            if now - shown >= _SHOW_EVERY:
+            if now - shown >= SHOW_EVERY:
                 shown = now
                 self._show(await self._progress(source, missing, deadline - now))
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
 
     def _missing(self, side: SourceSide, keys: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         empty = PartitionMap()
@@ -186,18 +216,11 @@ class Failover:
         )
 
     async def _progress(self, source: Cluster, missing: Mapping[TopicPartition, int | None], left: float) -> str:
-        members = None
+        running = None
         with contextlib.suppress(UnsupportedRequest):
-            members = await self._members(source)
-        hint = f"; no mirror runs: group {self._settings.group_id} has no members" if members == 0 else ""
+            running = await members(source, self._settings.group_id)
+        hint = f"; no mirror runs: group {self._settings.group_id} has no members" if running == 0 else ""
         return f"waiting for the mirror: {_records(missing)} are not on the target yet; {left:.0f} s left{hint}"
-
-    async def _members(self, source: Cluster) -> int | None:
-        """Return how many mirrors run; None if the source does not answer now."""
-        try:
-            return await mirror_members(source, self._settings.group_id)
-        except OUTAGE:
-            return None
 
     # -- closing the flow
 
@@ -208,12 +231,12 @@ class Failover:
             for note in self._other_topics():
                 self._show(note)
         if self._source is None:
-            return
-        try:
-            await self._wait_until_stopped(self._source)
-        except UnsupportedRequest:
-            self._show(f"the source cannot tell whether a mirror runs; waiting {_STOPS_UNSEEN:g} s for it to stop")
-            await asyncio.sleep(_STOPS_UNSEEN)
+            await wait_until_still(self._target, set().union(*map(self._places, self._keys())), self._show)
+        elif not await wait_until_stopped(self._source, self._settings.group_id, self._show):
+            self._troubles.append(
+                f"a mirror is still a member of group {self._settings.group_id} on {self._source.endpoint}: it has not noticed"
+                " the fence. Stop it by hand, then run this command again with --repeat"
+            )
 
     def _other_topics(self) -> list[str]:
         """Return a note on the topics that a fence concerns too, although they were not chosen."""
@@ -222,23 +245,6 @@ class Failover:
             return []
         names = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         return [f"a fence is for all topics of a source cluster: after it, these are not mirrored either: {names}"]
-
-    async def _wait_until_stopped(self, source: Cluster) -> None:
-        """Wait until the mirror has left its group."""
-        deadline, shown = time.monotonic() + _STOPS_WITHIN, float("-inf")
-        while await self._members(source) != 0:
-            now = time.monotonic()
-            if now > deadline:
-                self._troubles.append(
-                    f"a mirror is still a member of group {self._settings.group_id} on {source.endpoint}: it has not noticed"
-                    " the fence. Stop it by hand, then run this command again with --repeat"
-                )
-                return
-            if now - shown >= _SHOW_EVERY:
-                shown = now
-                self._show(f"waiting for the mirror to stop; {deadline - now:.0f} s left")
-            await asyncio.sleep(_LOOK_EVERY)
-        self._show("no mirror runs any more")
 
     # -- the end
 
@@ -259,6 +265,7 @@ class Failover:
             groups=groups,
             chooses_groups=self._settings.sync is not None,
             troubles=self._troubles,
+            groups_trouble=self._groups_trouble,
             notes=self._other_topics() if self._settings.is_dry else (),
         )
 

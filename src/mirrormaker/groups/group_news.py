@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 
+from mirrormaker.errors import describe
 from mirrormaker.events import event
 from mirrormaker.events.group_events import GroupFollowed, GroupGone, GroupNotFollowed, GroupsNotFollowed
 from mirrormaker.groups.offset_writer import OffsetWriter
@@ -32,8 +33,13 @@ class GroupNews:
         self._known: set[str] = set()  # groups that were kept in step in the last round
         self._missed: set[str] = set()  # those that the source did not list in the last round
 
-    async def tell(self, entries: Mapping[GroupTopic, Entry], on_source: Collection[str]) -> None:
-        """Report what has changed since the last round; `on_source` are the groups that the source lists."""
+    async def tell(
+        self, entries: Mapping[GroupTopic, Entry], on_source: Collection[str], troubles: Mapping[str, Exception]
+    ) -> None:
+        """Report what has changed since the last round; `on_source` are the groups that the source lists.
+
+        `troubles` are groups whose offsets cannot be understood.
+        """
         worst: dict[str, tuple[str, State]] = {}
         short: dict[tuple[str, str, int], int] = {}
         known: set[str] = set()
@@ -50,10 +56,12 @@ class GroupNews:
             if is_left and group not in worst:
                 worst[group] = (topic, state)
         self._short = short
+        worst |= dict.fromkeys(troubles, ("its offsets", State.UNMOVABLE))
         news = [group for group, (_, state) in worst.items() if self._told.get(group) is not state]
         for group in news[:_MOST_EVENTS]:
             topic, state = worst[group]
-            self._report(GroupNotFollowed(group, topic, state.value, self._way_out(group, topic, state)))
+            reason = describe(troubles[group]) if group in troubles else self._way_out(group, topic, state)
+            self._report(GroupNotFollowed(group, topic, state.value, reason))
         if len(news) > _MOST_EVENTS:
             self._report(GroupsNotFollowed(len(news) - _MOST_EVENTS))
         for group in [group for group in self._told if group not in worst and group in known][:_MOST_EVENTS]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from mirrormaker.errors import BadFrame, UnsupportedRequest
+from mirrormaker.kafka_errors import error_code
 from mirrormaker.model.group_sync import Presence
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.group_offsets import (
@@ -19,6 +21,8 @@ from mirrormaker.wire.client.log_offsets import list_offsets
 from mirrormaker.wire.protocol.codec import TopicPartition
 from mirrormaker.wire.protocol.group_messages import GroupOffsets
 
+Answers = Mapping[str, GroupOffsets | Exception]
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -26,8 +30,8 @@ class Survey:
 
     source: dict[str, ListedGroup]
     target: dict[str, ListedGroup]
-    source_offsets: Mapping[str, GroupOffsets | Exception]
-    target_offsets: Mapping[str, GroupOffsets | Exception]
+    source_offsets: Answers
+    target_offsets: Answers
 
     def presence(self, name: str) -> Presence:
         """Return the state of a group on the target."""
@@ -37,6 +41,41 @@ class Survey:
         if here is not None and here.is_share is not there.is_share:
             return Presence.OTHER_KIND
         return Presence.MEMBERS if there.is_active else Presence.FREE
+
+    @property
+    def is_moving(self) -> bool:
+        """Return True if the offsets of a group could not be read, and may be read in a moment."""
+        return any(map(_may_pass, [*self.source_offsets.values(), *self.target_offsets.values()]))
+
+    def readable(self) -> Survey:
+        """Return the same with an error in place of each group whose offsets cannot be understood."""
+        return replace(
+            self, source_offsets=_readable(self.source_offsets), target_offsets=_readable(self.target_offsets)
+        )
+
+
+def errors_in(answers: Answers) -> Iterable[tuple[str, GroupOffsets | Exception]]:
+    """Yield the groups whose offsets a cluster does not tell."""
+    for name, answer in answers.items():
+        if isinstance(answer, Exception) or answer.error:
+            yield name, answer
+
+
+def _may_pass(answer: GroupOffsets | Exception) -> bool:
+    if isinstance(answer, Exception):
+        return not isinstance(answer, BadFrame | UnsupportedRequest)
+    return bool(answer.error) and error_code(answer.error).retriable
+
+
+def _readable(answers: Answers) -> Answers:
+    found = dict(answers)
+    for name, answer in answers.items():
+        try:
+            for part in [] if isinstance(answer, Exception) else answer.topics.values():
+                part.rows()
+        except BadFrame as error:
+            found[name] = error
+    return found
 
 
 def as_remembered(name: str, is_share: bool | None, there: ListedGroup | None) -> ListedGroup:

@@ -14,6 +14,7 @@ from mirrormaker.kafka_errors import (
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     NON_EMPTY_GROUP,
+    OFFSET_METADATA_TOO_LARGE,
     REBALANCE_IN_PROGRESS,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_MEMBER_ID,
@@ -34,6 +35,7 @@ _OFFSETS_AT_ONCE = 1000  # in one write of the memory, and the commits after it
 
 GroupTopic = tuple[str, str]  # a group, and a topic of the target
 Changed = tuple[str, str, Entry]  # the same, and what was decided
+Committed = dict[TopicPartition, int]  # error codes
 
 
 class _Refusal(NamedTuple):
@@ -71,6 +73,7 @@ class OffsetWriter:
 
     async def _write_part(self, survey: Survey, checkpoints: Checkpoints, changed: list[Changed], now: float) -> None:
         commits: dict[str, list[CommitRow]] = {}
+        too_large: dict[str, Committed] = {}  # offsets that are not written, because they could not be remembered
         rows: list[Checkpoint] = []
         for group, topic, entry in changed:
             if (group, topic) in self._refused:
@@ -82,19 +85,29 @@ class OffsetWriter:
                 metadata = entry.metadata.get(partition, "")
                 before = -1 if there is None else there
                 is_share = survey.source[group].is_share
-                rows.append(
-                    Checkpoint(
-                        group, topic, partition, upstream, decision.commit, metadata, before, entry.mark, is_share
-                    )
+                row = Checkpoint(
+                    group, topic, partition, upstream, decision.commit, metadata, before, entry.mark, is_share
                 )
+                if not row.fits:
+                    too_large.setdefault(group, {})[topic, partition] = OFFSET_METADATA_TOO_LARGE
+                    continue
+                rows.append(row)
                 commits.setdefault(group, []).append(CommitRow(topic, partition, decision.commit, metadata))
         if rows:
             await checkpoints.write(rows)
+        results = await self._commit(survey, commits)
+        for group, codes in too_large.items():
+            known = results.get(group)
+            results[group] = {**known, **codes} if isinstance(known, dict) else codes
+        tried = [(group, topic) for group, topic, _ in changed if (group, topic) not in self._refused]
+        states = {key: self._failed_state(*key, results.get(key[0]), now) for key in tried}
+        self._note_written(changed, states)
+
+    async def _commit(self, survey: Survey, commits: Mapping[str, list[CommitRow]]) -> dict[str, Committed | Exception]:
         if not self._commits:
-            return
+            return {group: {(row.topic, row.partition): 0 for row in part} for group, part in commits.items()}
         if not commits:
-            self._note_written(changed, {})
-            return
+            return {}
         nodes = {group: survey.target[group].node for group in commits if group in survey.target}
         unknown = commits.keys() - nodes.keys() - self._nodes.keys()
         self._nodes |= await find_coordinators(self._target, unknown)
@@ -110,15 +123,9 @@ class OffsetWriter:
             group: {(row.topic, row.partition): GROUP_AUTHORIZATION_FAILED for row in commits[group]}
             for group in hidden
         }
-        states: dict[GroupTopic, State | None] = {}
-        for group, part in commits.items():
-            for topic in {row.topic for row in part}:
-                states[group, topic] = self._failed_state(group, topic, results.get(group), now)
-        self._note_written(changed, states)
+        return results
 
-    def _failed_state(
-        self, group: str, topic: str, result: dict[TopicPartition, int] | Exception | None, now: float
-    ) -> State | None:
+    def _failed_state(self, group: str, topic: str, result: Committed | Exception | None, now: float) -> State | None:
         """Return the state of a group in a topic if its commit failed there; None if all of it was committed."""
         found = result if isinstance(result, dict) else {}
         codes = {code for key, code in found.items() if key[0] == topic}

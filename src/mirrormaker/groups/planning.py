@@ -126,6 +126,9 @@ class Planner:
         """`is_writing` False: nothing is committed on the target, so only the memory counts."""
         self._is_writing = is_writing
         self.entries: dict[tuple[str, str], Entry] = {}
+        # Groups about which the last round could not decide. What was known of them before stays.
+        self.troubles: dict[str, Exception] = {}
+        self._lifted = 0
 
     def plan(
         self,
@@ -167,7 +170,7 @@ class Planner:
         for key in self.entries:
             known[key[0]].append(key)
         seen: set[tuple[str, str]] = set()
-        lifted = 0
+        self.troubles, self._lifted = {}, 0
         for group, offsets in survey.source_offsets.items():
             there = survey.target_offsets.get(group)
             if any(isinstance(side, Exception) or (side is not None and side.error) for side in (offsets, there)):
@@ -176,33 +179,57 @@ class Planner:
                 continue
             assert not isinstance(offsets, Exception) and not isinstance(there, Exception)
             presence = survey.presence(group) if self._is_writing else Presence.FREE
-            for topic in _target_topics(offsets, ways, are_plain):
-                yield _UNCHANGED
-                way = ways[topic]
-                seen.add((group, topic))
-                entry = self.entries.setdefault((group, topic), Entry())
-                raw = tuple(offsets.topics.get(name, _NOTHING).raw for name in way.topics)
-                on_target = there.topics.get(topic, _NOTHING) if there is not None else _NOTHING
-                has_moved = entry.source != raw
-                is_same = not has_moved and entry.target == on_target.raw and entry.presence is presence
-                if is_same and entry.is_settled and not everything:
-                    continue
-                entry.source, entry.target, entry.presence = raw, on_target.raw, presence
-                committed = {name: offsets.topics[name].rows() for name in way.topics if name in offsets.topics}
-                remembered = memory.get((group, topic), {})
-                rows = on_target.rows()
-                if not self._is_writing:
-                    rows = {partition: CommittedRow(known.last, "") for partition, known in remembered.items()}
-                has_moved = has_moved or everything
-                lifts = has_moved or lifted < _MOST_LIFTED
-                # Rows of the memory and the start offsets of share groups do not expire.
-                before = renewed_before if self._is_writing and not survey.source[group].is_share else 0.0
-                yield from _decide(entry, topic, way, committed, rows, look, remembered, before, lifts=lifts)
-                if not has_moved and any(decision.commit is not None for decision in entry.decisions.values()):
-                    lifted += 1
-                yield group, topic, entry
+            # Rows of the memory and the start offsets of share groups do not expire.
+            before = renewed_before if self._is_writing and not survey.source[group].is_share else 0.0
+            try:
+                for topic in _target_topics(offsets, ways, are_plain):
+                    yield _UNCHANGED
+                    seen.add((group, topic))
+                    yield from self._steps_in(
+                        topic, group, offsets, there, presence, ways, look, memory, everything, before
+                    )
+            except Exception as error:  # whatever it is, it is the trouble of this group alone
+                self._note_trouble(group, error)
+                seen.update(known[group])
         for key in self.entries.keys() - seen:
             del self.entries[key]
+
+    def _note_trouble(self, group: str, error: Exception) -> None:
+        self.troubles[group] = error
+
+    def _steps_in(
+        self,
+        topic: str,
+        group: str,
+        offsets: GroupOffsets,
+        there: GroupOffsets | None,
+        presence: Presence,
+        ways: Routes,
+        look: Look,
+        memory: Mapping[tuple[str, str], Mapping[int, Memory]],
+        everything: bool,
+        renewed_before: float,
+    ) -> Iterator[tuple[str, str, Entry] | float]:
+        way = ways[topic]
+        entry = self.entries.setdefault((group, topic), Entry())
+        raw = tuple(offsets.topics.get(name, _NOTHING).raw for name in way.topics)
+        on_target = there.topics.get(topic, _NOTHING) if there is not None else _NOTHING
+        has_moved = entry.source != raw
+        is_same = not has_moved and entry.target == on_target.raw and entry.presence is presence
+        if is_same and entry.is_settled and not everything:
+            return
+        committed = {name: offsets.topics[name].rows() for name in way.topics if name in offsets.topics}
+        remembered = memory.get((group, topic), {})
+        rows = on_target.rows()
+        entry.source, entry.target, entry.presence, entry.is_settled = raw, on_target.raw, presence, False
+        if not self._is_writing:
+            rows = {partition: CommittedRow(known.last, "") for partition, known in remembered.items()}
+        has_moved = has_moved or everything
+        lifts = has_moved or self._lifted < _MOST_LIFTED
+        yield from _decide(entry, topic, way, committed, rows, look, remembered, renewed_before, lifts=lifts)
+        if not has_moved and any(decision.commit is not None for decision in entry.decisions.values()):
+            self._lifted += 1
+        yield group, topic, entry
 
 
 def _target_topics(offsets: GroupOffsets, ways: Routes, are_plain: bool) -> Iterable[str]:

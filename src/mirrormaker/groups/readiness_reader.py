@@ -20,15 +20,15 @@ from mirrormaker.errors import (
     describe,
 )
 from mirrormaker.groups.checkpoints import Checkpoint, Checkpoints
-from mirrormaker.groups.group_survey import Survey, as_remembered, known_offsets, look, offsets_of
+from mirrormaker.groups.group_survey import Survey, as_remembered, errors_in, known_offsets, look, offsets_of
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.left_out import not_mirrored
 from mirrormaker.groups.planning import Look, Planner
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness, Readiness, ReadinessQuestion
 from mirrormaker.groups.readiness_gone import gone_groups
-from mirrormaker.groups.readiness_rights import errors_in, may_pass, name_missing_rights, unreadable
+from mirrormaker.groups.readiness_rights import name_missing_rights, unreadable
 from mirrormaker.groups.routes import Routes, routes
-from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED, error_code
+from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.ledger_tail import lengthen
 from mirrormaker.mapping.map_topic import MapTopic, open_map, sources_of
 from mirrormaker.model.group_sync import Cost, Decision, Log, Part, State, advice, aim, cost, decide, worst
@@ -164,22 +164,19 @@ class ReadinessReader:
         unread = [row.group for row in found if not row.topic]
         on_target = [pair for pair in errors_in(survey.target_offsets) if pair[0] not in unread]
         found += [unreadable(self._target, name, error) for name, error in on_target]
+        found += [unreadable(source, name, error) for name, error in planner.troubles.items()]
         return await name_missing_rights(self._target, survey.target, self._checkpoints.topic, found)
 
     async def _settled_survey(self, source: Cluster) -> Survey:
         """Read the groups of both sides; ask again while coordinators move, for 5 s."""
         for attempt in range(_ATTEMPTS):
             remembered = {group for group, _ in self._last if self._question.has_group(group)}
-            survey = await look(source, self._target, self._question.has_group, remembered)
-            answers = [*survey.source_offsets.items(), *survey.target_offsets.items()]
-            moving = [(name, answer) for name, answer in answers if may_pass(answer)]
-            if not moving:
-                return survey
+            survey = (await look(source, self._target, self._question.has_group, remembered)).readable()
+            if not survey.is_moving:
+                break
             if attempt < _ATTEMPTS - 1:
                 await asyncio.sleep(_PAUSE)
-        name, answer = moving[0]
-        reason = describe(answer) if isinstance(answer, Exception) else error_code(answer.error).name
-        raise ClusterError(f"the offsets of {len(moving)} groups cannot be read, for example of {name}: {reason}")
+        return survey
 
     async def _maps(self, source: Cluster, known: MapTopic, committed: Committed) -> Maps:
         """Return the maps of the topics that a group reads, up to the mirror's committed positions."""
@@ -214,14 +211,13 @@ class ReadinessReader:
         assert self._checkpoints is not None, "the checkpoints are opened first"
         types = self._checkpoints.is_share
         here = {name: as_remembered(name, types.get(name), group) for name, group in groups.items()}
-        survey = Survey(here, groups, {}, offsets)
-        found = []
+        survey = Survey(here, groups, {}, offsets).readable()
+        found = [unreadable(self._target, name, error) for name, error in errors_in(survey.target_offsets)]
         for key in keys:
             group, topic = key
-            there = offsets.get(group)
+            there = survey.target_offsets.get(group)
             if isinstance(there, Exception) or (there is not None and there.error):
-                reason = describe(there) if isinstance(there, Exception) else error_code(there.error).name
-                raise ClusterError(f"the offsets of group {group} on the target cannot be read: {reason}")
+                continue
             on_target = there.topics[topic].rows() if there is not None and topic in there.topics else {}
             parts = []
             for partition, row in self._last[key].items():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from mirrormaker.errors import BrokerError, UnsupportedRequest, describe
+from mirrormaker.errors import BrokerError, describe
 from mirrormaker.groups.readiness import GroupReadiness, PartitionReadiness
-from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED, error_code
+from mirrormaker.kafka_errors import GROUP_AUTHORIZATION_FAILED
 from mirrormaker.mapping.map_topic import NEEDED_RIGHTS, TOPIC
 from mirrormaker.model.group_sync import Cost, State
 from mirrormaker.wire.client.acls import denied, granting, missing
@@ -74,23 +74,14 @@ async def name_rights_of_mirror(target: Cluster, checkpoints: str, rows: list[Gr
 
 def unreadable(cluster: Cluster, group: str, error: GroupOffsets | Exception) -> GroupReadiness:
     """Return the row of a group whose offsets a cluster does not tell."""
-    state, way_out = State.UNMOVABLE, describe(error) if isinstance(error, Exception) else ""
-    if isinstance(error, GroupOffsets) and error.error == GROUP_AUTHORIZATION_FAILED:
-        state, way_out = State.NO_RIGHTS, denied(cluster.endpoint, "Describe", "group", group)
-    elif isinstance(error, GroupOffsets):
-        state, way_out = State.REFUSED, str(BrokerError(error.error))
+    state, way_out = why_unreadable(cluster, group, error)
     return GroupReadiness(group, "", (PartitionReadiness(-1, None, None, Cost(state)),), None, way_out)
 
 
-def errors_in(answers: Mapping[str, GroupOffsets | Exception]) -> Iterable[tuple[str, GroupOffsets | Exception]]:
-    """Yield the groups whose offsets a cluster does not tell."""
-    for name, answer in answers.items():
-        if isinstance(answer, Exception) or answer.error:
-            yield name, answer
-
-
-def may_pass(answer: GroupOffsets | Exception) -> bool:
-    """Return True for an answer that may be another one in a moment."""
-    if isinstance(answer, Exception):
-        return not isinstance(answer, UnsupportedRequest)
-    return bool(answer.error) and error_code(answer.error).retriable
+def why_unreadable(cluster: Cluster, group: str, error: GroupOffsets | Exception) -> tuple[State, str]:
+    """Return the state of such a group, and the reason with the way out."""
+    if isinstance(error, Exception):
+        return State.UNMOVABLE, f"{cluster.endpoint} does not tell its offsets: {describe(error)}"
+    if error.error == GROUP_AUTHORIZATION_FAILED:
+        return State.NO_RIGHTS, denied(cluster.endpoint, "Describe", "group", group)
+    return State.REFUSED, f"{cluster.endpoint} does not tell its offsets: {BrokerError(error.error)}"

@@ -207,7 +207,7 @@ class GroupSync:
             ways = await self._ways_that_stay(ways)
             changed = [row for row in changed if row[1] in ways]
         await self._writer.write(survey, checkpoints, changed)
-        await self._news.tell(self.planner.entries, survey.source.keys())
+        await self._news.tell(self.planner.entries, survey.source.keys(), self.planner.troubles)
         self.figures = replace(
             await figures_of(self.planner.entries),
             round_seconds=time.monotonic() - began,

@@ -23,8 +23,8 @@ REPORT = FailoverReport("a-cluster", NOW, False, True, True, DONE, (BILLING,), T
 def test_everything_is_there() -> None:
     assert REPORT.exit_code == 0
     assert list(REPORT.lines()) == [
-        "TOPIC   PARTITIONS  MIRRORED UP TO  LAST RECORD (UTC)    NOT ON THE TARGET",
-        "orders  2           2,500 offsets   2027-01-15 07:59:30  nothing",
+        "TOPIC   PARTITIONS  MIRRORED UP TO  LAST RECORD (UTC)    OLDEST PARTITION        NOT ON THE TARGET",
+        "orders  2           2,500 offsets   2027-01-15 07:59:30  1: 2027-01-15 07:58:30  nothing",
         "",
         "GROUP    TOPIC   STARTS AT    STATE   READ AGAIN  CANNOT READ",
         "billing  orders  0:454 1:453  synced  0           0",
@@ -64,6 +64,17 @@ def test_topics_of_a_group_that_were_not_chosen_are_named_once() -> None:
     assert report.to_json()["groups"][0]["left_out"] == ("audit", "sales")
 
 
+def test_a_group_of_which_nothing_can_be_read_has_no_topic() -> None:
+    row = GroupStart("away", "", {}, State.REFUSED, None, None, "old:9092 does not tell its offsets")
+    report = replace(REPORT, groups=(BILLING, row))
+    assert report.exit_code == 3
+    lines = list(report.lines())
+    assert lines[5].split() == ["away", "-", "-", "refused", "by", "the", "target", "-", "-"]
+    assert lines[6] == "away: old:9092 does not tell its offsets"
+    found = report.to_json()["groups"][1]
+    assert (found["topic"], found["again"], found["missing"], found["ready"]) == (None, None, None, False)
+
+
 def test_other_troubles_make_exit_code_3() -> None:
     report = replace(REPORT, troubles=("a mirror is still a member",))
     assert report.exit_code == 3
@@ -81,10 +92,33 @@ def test_without_the_source_the_table_says_since_when() -> None:
     assert "everything that the mirror brought is on the target" in text
 
 
+def test_without_the_source_a_partition_that_stopped_long_ago_is_named_and_not_called_lost() -> None:
+    stopped = replace(DONE[1], timestamp=NOW - 3_600_000)
+    rows = tuple(replace(row, missing=None) for row in (DONE[0], stopped))
+    report = replace(REPORT, source_answered=False, partitions=rows)
+    text = "\n".join(report.lines())
+    assert (
+        "2027-01-15 07:59:30  1: 2027-01-15 07:00:00  what was written in the last 30 s,"
+        " in partition 1 in the last 3,600 s unless it was quiet"
+    ) in text
+    (topic,) = report.to_json()["topics"]
+    assert (topic["oldest_partition"], topic["oldest_timestamp"]) == (1, NOW - 3_600_000)
+    assert (topic["seconds_since"], topic["oldest_seconds_since"]) == (30.0, 3600.0)
+    # A partition that was mirrored to its end is complete, however old its last record is.
+    assert replace(report, partitions=tuple(replace(row, missing=0) for row in rows)).exit_code == 0
+
+
+def test_partitions_without_a_time_are_counted_and_hide_none() -> None:
+    rows = (replace(DONE[0], missing=None), *(PartitionEnd("orders", number, 0, None) for number in (1, 2)))
+    text = "\n".join(replace(REPORT, source_answered=False, partitions=rows).lines())
+    assert "0: 2027-01-15 07:59:30, 2 unknown  what was written in the last 30 s" in text
+
+
 def test_a_topic_without_records_has_no_time() -> None:
     report = replace(REPORT, partitions=(PartitionEnd("orders", 0, 0, None),))
     assert "unknown" in "\n".join(report.lines())
-    assert report.to_json()["topics"][0]["seconds_since"] is None
+    (topic,) = report.to_json()["topics"]
+    assert (topic["seconds_since"], topic["oldest_partition"], topic["oldest_seconds_since"]) == (None, None, None)
 
 
 def test_a_dry_run_says_so() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.events.event import Event
 from mirrormaker.events.group_events import GroupFollowed, GroupGone, GroupNotFollowed
 from mirrormaker.groups.group_news import GroupNews
@@ -31,7 +32,7 @@ def told(*rounds: tuple[Decision | None, Sequence[str]]) -> list[Event]:
     async def play() -> None:
         for decision, groups in rounds:
             entries = {} if decision is None else {KEY: Entry(decisions={0: decision})}
-            await news.tell(entries, groups)
+            await news.tell(entries, groups, {})
 
     asyncio.run(play())
     return events
@@ -71,3 +72,18 @@ def test_a_group_that_comes_back_and_goes_again_is_told_again() -> None:
 def test_nobody_is_told_to_delete_a_group_that_others_use_on_the_target() -> None:
     events = told((Decision(State.OWNED, offset=9), ["billing"]), (None, []), (None, []), (None, []))
     assert [type(event) for event in events] == [GroupNotFollowed]
+
+
+def test_a_group_whose_offsets_cannot_be_understood_is_told_once_with_the_reason() -> None:
+    events: list[Event] = []
+    target: Any = mock.Mock(endpoint="new:9092")
+    news = GroupNews(target, mock.Mock(), events.append)
+
+    async def play() -> None:
+        for trouble in (BadFrame("twice"), BadFrame("twice"), None):
+            entries = {KEY: Entry(decisions={0: SYNCED})}
+            await news.tell(entries, ["billing"], {} if trouble is None else {"billing": trouble})
+
+    asyncio.run(play())
+    assert [type(event) for event in events] == [GroupNotFollowed, GroupFollowed]
+    assert events[0].text.endswith("; twice")

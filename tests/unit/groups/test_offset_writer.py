@@ -111,3 +111,24 @@ def test_a_group_whose_coordinator_is_not_told_may_lack_a_right(hidden: set[str]
         asyncio.run(writer.write(survey, mock.AsyncMock(), [("billing", "orders", entry)]))
     assert entry.state is state
     assert bool(writer.reason("billing", "orders")) is bool(hidden)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_metadata_that_no_checkpoint_can_hold_is_refused_alone(commits: bool) -> None:
+    nothing: Any = None
+    writer, target = OffsetWriter(nothing, commits=commits), Target()
+    listed = {name: ListedGroup(name, 1) for name in ("billing", "large")}
+    entries = {
+        name: Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)}) for name in listed
+    }
+    # Bytes count, not characters.
+    entries["billing"].metadata[0], entries["large"].metadata[0] = "x" * 32_767, "ö" * 16_384
+    checkpoints: Any = mock.AsyncMock()
+    with mock.patch.object(offset_writer, "commit_offsets", target.commit):
+        changed = [(name, "orders", entry) for name, entry in entries.items()]
+        asyncio.run(writer.write(Survey(listed, listed, {}, {}), checkpoints, changed))
+    ((row,),) = checkpoints.write.await_args.args
+    assert row.group == "billing" and row.encode()
+    assert target.asked == ([["orders"]] if commits else [])
+    assert entries["billing"].state is State.SYNCED and entries["large"].state is State.REFUSED
+    assert writer.reason("large", "orders").startswith("OFFSET_METADATA_TOO_LARGE (12)")

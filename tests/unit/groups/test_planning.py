@@ -1,4 +1,4 @@
-"""The plan for a group in a topic: partitions whose offset the source does not tell or no longer has, and old offsets."""
+"""The plan for groups: partitions whose offset the source does not tell or no longer has, old offsets, and trouble of one group."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.groups.group_survey import Survey
 from mirrormaker.groups.horizons import Horizons
 from mirrormaker.groups.planning import Entry, Look, Planner
@@ -114,3 +115,26 @@ def test_an_old_offset_is_written_again_if_it_is_ours(
 ) -> None:
     entry = planned({0: CommittedRow(7, "")}, {0: there}, {0: memory}, renewed_before=1500.0, **more)
     assert entry.decisions[0].commit == expected
+
+
+GOOD = TopicOffsets.of({0: CommittedRow(7, "")})
+BAD = TopicOffsets(GOOD.raw * 2, 2, False)  # the same partition twice
+
+
+def plan(planner: Planner, **groups: TopicOffsets) -> set[str]:
+    """Return the groups that were looked at."""
+    listed = {name: ListedGroup(name, 1) for name in groups}
+    survey = Survey(listed, {}, {name: GroupOffsets({"orders": rows}) for name, rows in groups.items()}, {})
+    return {step[0] for step in planner.plan(survey, routes(MAPS), LOOK, {}) if step is not None}
+
+
+def test_a_group_whose_offsets_cannot_be_understood_leaves_the_others_alone() -> None:
+    planner = Planner()
+    assert plan(planner, billing=GOOD, odd=GOOD, shipping=GOOD) == {"billing", "odd", "shipping"}
+    known = planner.entries["odd", "orders"].decisions
+    for _ in range(2):
+        assert plan(planner, billing=GOOD, odd=BAD, shipping=GOOD) == {"billing", "shipping"}
+        assert isinstance(planner.troubles["odd"], BadFrame) and len(planner.troubles) == 1
+        assert planner.entries["odd", "orders"].decisions is known
+    assert "odd" in plan(planner, billing=GOOD, odd=GOOD, shipping=GOOD)
+    assert planner.troubles == {}
