@@ -40,6 +40,25 @@ class Progress:
         self.offset, self.epoch = position.offset, position.leader_epoch
         self.cuts = {cut.place: cut for cut in position.cuts}
         self.units: list[Unit] = []
+        # The state before records that are skipped, until the last of them proves that they are those on the target.
+        self._before_skipped: tuple[int, int, list[Cut]] | None = None
+
+    @property
+    def proved(self) -> tuple[int, int, list[Cut]]:
+        """Return the offset, the epoch and the cuts up to which everything is certainly on the target.
+
+        A source that was compacted has fewer records than the target: then some that are skipped were never mirrored.
+        """
+        return self._before_skipped or (self.offset, self.epoch, list(self.cuts.values()))
+
+    @property
+    def is_doubted(self) -> bool:
+        """Return True while records are skipped that nothing has proved to be those on the target."""
+        return self._before_skipped is not None
+
+    def doubt(self, is_skipping: bool) -> None:
+        """Note whether records are skipped from here on, or still are."""
+        self._before_skipped = self.proved if is_skipping else None
 
     def add(self, unit: Unit) -> None:
         """Append a unit, which follows all earlier ones at the source."""

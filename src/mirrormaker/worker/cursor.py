@@ -119,21 +119,21 @@ class Cursor:
 
     @property
     def current(self) -> Position:
-        """Return the position up to which everything is acknowledged."""
-        return self.position.advanced(self.progress.offset, self.progress.epoch, self.progress.cuts.values())
+        """Return the position up to which everything is acknowledged, and proved to be there if it was skipped."""
+        return self.position.advanced(*self.progress.proved)
 
     @property
     def is_clean(self) -> bool:
         """Return True if the closing position covers all that the target holds or may still get from us."""
-        certain = all(outlet.is_certain for outlet in self.outlets)
-        return self._clean or (certain and not self.zombies_until)
+        return self._clean or (not self.zombies_until and all(outlet.is_certain for outlet in self.outlets))
 
     @property
     def closing(self) -> Position:
         """Return the current position together with the records after its offset that the target holds already."""
-        cuts = [outlet.closing_cut(self.cut_of(outlet)) for outlet in self.outlets]
+        proved = self.current
+        cuts = [outlet.closing_cut(proved.cut(outlet.partition, outlet.place[0])) for outlet in self.outlets]
         cuts = [cut._replace(ahead=max(0, cut.ahead - self.given_up.get(cut.place, 0))) for cut in cuts]
-        return self.position.advanced(self.progress.offset, self.progress.epoch, cuts)
+        return proved.advanced(proved.offset, proved.leader_epoch, cuts)
 
     @property
     def is_skipping(self) -> bool:
@@ -241,6 +241,7 @@ class Cursor:
         self.first_undeliverable = None
         self.progress.units.clear()
         self.expected, self.expected_epoch = self.fetch_from = self.progress.offset, self.progress.epoch
+        self.progress.doubt(self.is_skipping)
 
     @property
     def is_released(self) -> bool:

@@ -105,5 +105,7 @@ async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
         return True
     if error.unit is not None and first is error.unit:
         cursor.given_up = first.counts
+        # The driver goes on after the record, so what is ahead must count from there.
+        cursor.progress.doubt(False)
         return True
     return error.unit is None and first is None

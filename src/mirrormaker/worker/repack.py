@@ -147,6 +147,8 @@ class Repack:
             outlet.ready.append(entry)
         frame.drop(0)
         unit.pending = len(ready)
+        if cursor.progress.is_doubted:
+            cursor.progress.doubt(cursor.is_skipping)
         cursor.progress.add(unit)
         cursor.stream.note_growth(size, total)
         if failure is not None:

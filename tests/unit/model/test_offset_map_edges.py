@@ -8,7 +8,7 @@ from mirrormaker.model.numbers import LoggedBatch
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_map_format import BlockKey, pack_block, unpack_block
 from mirrormaker.model.offset_runs import NotedRun, RunList, Translated
-from mirrormaker.model.position import Cut, Identity, Position
+from mirrormaker.model.position import Cut, Identity, Place, Position
 from mirrormaker.wire.records.batch import SEQUENCES
 from mirrormaker.worker.run_notes import RunNotes, SkippedPlaces
 
@@ -127,3 +127,56 @@ def test_a_hole_before_a_new_target_partition_counts_on_the_way_back() -> None:
     found.note(position(310, Cut(0, 0, 250), Cut(1, 10, 160), producer_id=2), [(other, [NotedRun(300, 150, 10, 0)])])
     assert found.translate_back(other, 120) == Translated(100, 300)
     assert found.translate_back(other, 155) == Translated(305, 305)
+
+
+def in_blocks(*places: Place) -> PartitionMap:
+    """A map of 100 source offsets for each block; block n has target offsets 100n to 100n + 99 of the n-th of these places."""
+    found, ends = PartitionMap(), dict.fromkeys(places, 0)
+    for number, place in enumerate(places):
+        cuts = [Cut(partition, 0, offset, topic) for (topic, partition), offset in ends.items()]
+        found.begin(position(100 * number, *cuts, producer_id=number + 1))
+        run = NotedRun(100 * number, 100 * number, 100, 0)
+        ends[place] = 100 * number + 100
+        cuts = [Cut(at[1], 100 * (at == place), offset, at[0]) for at, offset in ends.items()]
+        found.note(position(100 * number + 100, *cuts, producer_id=number + 1), [(place, [run])])
+    found.stored(found.take())
+    assert not found.is_due
+    return found
+
+
+def test_blocks_whose_records_retention_has_deleted_are_deleted_too() -> None:
+    found = in_blocks(HERE, HERE, HERE, HERE)
+    found.forget_before({HERE: 99})
+    assert found.first == 0 and not found.is_due, "the last record of the first block is still there"
+    found.forget_before({HERE: 100})
+    assert found.first == 100 and found.take().gone == {0}
+    found.forget_before({HERE: 399})
+    assert found.first == 300 and found.take().gone == {0, 100, 200}
+    assert found.translate(HERE, 50) == Translated(0, 300), "an offset from before the map"
+    assert found.translate(HERE, 350) == Translated(350, 350)
+    assert found.translate_back(HERE, 350) == Translated(350, 350)
+    found.stored(found.take())
+    assert not found.is_due, "nothing is deleted twice"
+
+
+def test_the_last_block_stays_though_retention_has_deleted_all_records() -> None:
+    found = in_blocks(HERE, HERE)
+    found.forget_before({HERE: 1000})
+    assert (found.first, found.end, len(found.blocks)) == (100, 200, 1)
+    assert found.take().gone == {0}
+
+
+def test_a_block_stays_as_long_as_one_target_partition_has_its_records() -> None:
+    other = ("", 1)
+    found = in_blocks(HERE, other, HERE)
+    # The second block has records of the other partition alone, but it says how far the first one was at its end.
+    found.forget_before({HERE: 1000, other: 150})
+    assert found.first == 100
+    found.forget_before({HERE: 1000, other: 200})
+    assert found.first == 200
+
+
+def test_a_block_stays_if_the_start_of_a_log_is_not_known() -> None:
+    found = in_blocks(HERE, HERE)
+    found.forget_before({})
+    assert found.first == 0 and not found.is_due
