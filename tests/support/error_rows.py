@@ -34,7 +34,7 @@ from tests.support.waiting import NotInTime, wait_until
 _REACHED = 6.0  # seconds until the mirror has asked for each topic
 
 # ListGroups: a broker that has not answered ApiVersions gets it, and counts as old if it answers this one, with whatever code.
-PROBES = frozenset({"API key 16"})
+PROBES = frozenset({"ListGroups"})
 
 UNKNOWN_CODE = 9999
 ALL_CODES = (*sorted(KNOWN_CODES), UNKNOWN_CODE)
