@@ -60,8 +60,8 @@ and with one that Kafka does not define.
 {holding} of {cells} cells hold.
 
 Most errors concern one topic of several.
-The others must not stand still for more than a second; the topic itself is named if it does, is tried again,
-and has all its records, none twice and in order, within 12 s after the error has ended.
+The others must not stand still for more than a second; the topic itself is named if it does, while the error lasts,
+is tried again, and has all its records, none twice and in order, within 12 s after the error has ended.
 An error that is about the whole answer has 25 s.
 Where it concerns a connection, all topics of the cluster wait.
 Requests that open a connection, that belong to the group as a whole, or that allocate producer ids
@@ -103,8 +103,13 @@ def store(kind: str, result: Result, rate: int) -> None:
     _store_line({"kind": kind, **asdict(result)}, rate)
 
 
-def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
-    """Replace the stored result of a row of the error table. `spreads`: its errors concern all topics."""
+def store_row(name: str, cells: Sequence[Any], spreads: bool, slack: float) -> bool:
+    """Replace the stored result of a row of the error table. `spreads`: its errors concern all topics.
+
+    Nothing is stored, and False is returned, if `slack` made the limits others than those that the page names.
+    """
+    if slack != 1:
+        return False
     line = {
         "kind": "table",
         "case": name,
@@ -114,6 +119,7 @@ def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
         "recovered": round(max(cell.recovered for cell in cells), 1),
     }
     _store_line(line, 0)
+    return True
 
 
 def store_readers(title: str, again: dict[str, int | None]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from tests.support.attempt import Cell
 from tests.support.error_rows import ROWS, codes_of, requests_without_row
-from tests.support.error_table import Cell, Table
+from tests.support.error_table import Table
 from tests.support.table_stage import table_stage
 
 from faults import BUILD
@@ -46,8 +47,8 @@ def run_table(
                 if len(found) < len(wanted):
                     break
                 left.remove(row)
-                if not codes:
-                    store_row(row.name, found, row.spreads)
+                if not codes and not store_row(row.name, found, row.spreads, slack):
+                    report(f"{row.name} is not stored, because its limits were {slack:g} times as long")
             strange += requests_without_row(stage)
     if strange:
         report(f"the mirror sends requests that have no row: {', '.join(strange)}")
