@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from mirrormaker.kafka_errors import Scope, error_code
-from tests.support.error_row import Row, wait_for_hits
+from tests.support.error_row import REACHED, Row, wait_for_hits
 from tests.support.refusals import WHOLE
 from tests.support.table_stage import Stage, now
 from tests.support.waiting import NotInTime, wait_until
 
 _REFUSED = 1.5  # seconds for which the answers carry the error, from the moment when each topic was asked for
-_LIMIT = 1.0  # seconds for which a topic that no error concerns may stand still
+LIMIT = 1.0  # seconds for which a topic that no error concerns may stand still
 _NEW_FLOWS = 8.0  # seconds until a new topic that no error concerns flows, while others are refused
 _RECOVERED = 12.0  # seconds after the error until every topic has caught up; a stopped partition waits for 5
 RECOVERED_WHOLE = 25.0  # the same for an error of the whole source, which may start the source anew
@@ -62,18 +62,19 @@ class Attempt:
     def run(self) -> None:
         """Refuse, wait, allow, wait, and compare."""
         stage, row, cells = self._stage, self._row, self._cells
+        self.prepare()
         began, printed = now(), len(self._mirror.text)
         self._status.reasons.clear()
-        codes = {self._key(topic): cell.code for topic, cell in cells.items()}
+        codes = {self.key(topic): cell.code for topic, cell in cells.items()}
         refusal = stage.proxy(row.side).refuse(row.request, codes)
         row.trigger(stage, [*cells, *self._newcomer])
-        reached = wait_for_hits(stage, refusal.hits, codes)
+        reached = wait_for_hits(stage, refusal.hits, codes, self.reached_within)
         asked = now()
         for topic, cell in cells.items():
-            cell.note_reached(reached or bool(refusal.hits[self._key(topic)]))
+            cell.note_reached(reached or bool(refusal.hits[self.key(topic)]))
         if self._newcomer:
             self._await_newcomer()
-        _rest(asked, _REFUSED)
+        self.hold(asked, printed)
         # Lines about the recovery name each topic too.
         text, named = self._mirror.text[printed:], frozenset(self._status.reasons)
         stage.proxy(row.side).allow(refusal)
@@ -81,16 +82,33 @@ class Attempt:
         if self._has_to_end():
             return
         ended = now()
+        self.await_upkeep(ended)
         self._await_recovery(ended)
-        self._check_pauses(began)
+        self.check_pauses(began)
         self._check_records()
         self._check_names(began, text, named)
         if "Traceback" in self._mirror.text[printed:]:
             self.common.append("a traceback in the log")
 
-    def _key(self, topic: str) -> str:
+    # -- what is different for errors that concern no mirrored topic
+
+    reached_within = REACHED  # seconds until the mirror has asked for each topic
+
+    def prepare(self) -> None:
+        """Do what has to be done before the error."""
+
+    def key(self, topic: str) -> str:
         """Return the name under which a topic's request is refused."""
         return WHOLE if self._row.whole else topic
+
+    def hold(self, asked: float, printed: int) -> None:
+        """Wait until the error may end; the mirror had asked for each topic at `asked`, and had printed so much before."""
+        rest(asked, _REFUSED)
+
+    def await_upkeep(self, ended: float) -> None:
+        """Wait for what the mirror keeps beside the records."""
+
+    # -- the parts of a try
 
     def _await_newcomer(self) -> None:
         try:
@@ -100,7 +118,7 @@ class Attempt:
 
     def _check_requests(self, hits: Mapping[str, int], seconds: float) -> None:
         for topic, cell in self._cells.items():
-            count = hits.get(self._key(topic), 0)
+            count = hits.get(self.key(topic), 0)
             if count > _TOO_MANY * max(1.0, seconds / _REFUSED):
                 cell.problems.append(f"{count} requests in {seconds:.1f} s: a busy loop")
 
@@ -127,7 +145,7 @@ class Attempt:
                     cell.recovered = now() - ended
             return not waiting
 
-        _rest(ended, 0.5)  # records that are written after the error has ended
+        rest(ended, 0.5)  # records that are written after the error has ended
         stage.load.pause()
         stage.watch.settle()
         missing = [topic for topic in stage.topics if stage.watch.ends(topic)[0] < 0]
@@ -143,11 +161,11 @@ class Attempt:
             if set(waiting) - set(self._cells) or self._mirror.has_ended:
                 self.common.append(f"{len(waiting)} topics do not flow {limit:g} s after the error {error}".strip())
 
-    def _check_pauses(self, began: float) -> None:
+    def check_pauses(self, began: float) -> None:
         pause = max(self._stage.watch.longest_pause(topic, began) for topic in self._calm)
         for cell in self._cells.values():
             cell.calm_pause = pause
-        if pause > _LIMIT * self._stage.slack and not self._row.spreads:
+        if pause > LIMIT * self._stage.slack and not self._row.spreads:
             self.common.append(f"other topics stood still for {pause:.1f} s")
 
     def _check_records(self) -> None:
@@ -181,15 +199,15 @@ class Attempt:
 
     def _check_names(self, began: float, text: str, named: Collection[str]) -> None:
         """A topic that stands still must be named while the error lasts: in the log, or (`named`) on the status page."""
-        if self._row.spreads:
+        if self._row.spreads or self._row.spares_topics:
             return
         for topic, cell in self._cells.items():
             pause = self._stage.watch.longest_pause(topic, began)
             is_named = topic in named or re.search(rf"\b{re.escape(topic)}\b", text)
-            if pause > _LIMIT * self._stage.slack and not is_named:
+            if pause > LIMIT * self._stage.slack and not is_named:
                 cell.problems.append(f"stood still for {pause:.1f} s and is not named")
 
 
-def _rest(since: float, seconds: float) -> None:
+def rest(since: float, seconds: float) -> None:
     """Wait until so many seconds have passed."""
     wait_until("", lambda: now() - since >= seconds, seconds + 1)

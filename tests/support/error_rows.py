@@ -27,12 +27,10 @@ from mirrormaker.kafka_errors import (
     error_code,
 )
 from tests.support.error_row import Row, Trigger, wait_for_hits
+from tests.support.own_rows import GROUP_ROWS, MAP_ROWS
 from tests.support.refusals import NETWORK_EXCEPTION, WHOLE
 from tests.support.table_stage import Stage, admin
 from tests.support.waiting import wait_until
-
-# ListGroups: a broker that has not answered ApiVersions gets it, and counts as old if it answers this one, with whatever code.
-PROBES = frozenset({"ListGroups"})
 
 UNKNOWN_CODE = 9999
 ALL_CODES = (*sorted(KNOWN_CODES), UNKNOWN_CODE)
@@ -165,6 +163,8 @@ ROWS = (
         for side in _RECONNECT
     ),
     Row("LeaveGroup", "source", why="at the end", whole=True, sampled=True),
+    *MAP_ROWS,
+    *GROUP_ROWS,
 )  # fmt: skip
 
 
@@ -195,6 +195,6 @@ def sample_codes(row: Row) -> tuple[int, ...]:
 
 def requests_without_row(stage: Stage) -> list[str]:
     """Return the requests that have come to the clusters of a stage, and that have no row."""
-    with_row = {(row.request, row.side) for row in ROWS} | {(probe, side) for probe in PROBES for side in _RECONNECT}
+    with_row = {(row.request, row.side) for row in ROWS}
     seen = [(request, side) for side in _RECONNECT for request in stage.proxy(side).script.seen]
     return sorted(f"{request}@{side}" for request, side in seen if (request, side) not in with_row)

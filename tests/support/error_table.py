@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from tests.support.attempt import RECOVERED_WHOLE, Attempt, Cell
 from tests.support.error_row import Row
 from tests.support.error_rows import batches, grow
+from tests.support.own_attempt import OwnAttempt
 from tests.support.refusals import WHOLE
 from tests.support.table_stage import Stage, now
 from tests.support.waiting import NotInTime
@@ -64,7 +65,8 @@ class Table:
             stage.create_on_source(topics)
             stage.wait_until_flowing(RECOVERED_WHOLE * stage.slack)
         cells = [Cell(row.name, code) for code in codes]
-        attempt = Attempt(stage, row, dict(zip(topics, cells, strict=True)), calm, newcomer)
+        kind = OwnAttempt if row.spares_topics else Attempt
+        attempt = kind(stage, row, dict(zip(topics, cells, strict=True)), calm, newcomer)
         try:
             attempt.run()
         except NotInTime as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support import attempt
+from tests.support import attempt, own_attempt
 from tests.support.attempt import Attempt, Cell
 from tests.support.error_row import Row
+from tests.support.own_attempt import OwnAttempt
 from tests.support.refusals import Refusal
 
 TOPIC = "hit"
@@ -22,13 +24,16 @@ class PretendedStage:
     def __init__(self, *, at_once: str = "", in_the_end: str = "", on_page: str = "") -> None:
         """`at_once` is printed when requests are refused, `in_the_end` when they are allowed; `on_page`: a reason."""
         self._at_once, self._in_the_end, self._on_page = at_once, in_the_end, on_page
-        self.slack, self.topics, self.act = 1.0, [TOPIC], "act1"
+        self.slack, self.topics, self.alias = 1.0, [TOPIC], "alias"
         self.mirror = SimpleNamespace(text="", has_ended=False)
         self.status = SimpleNamespace(reasons={})
         self.pause = 3.0
         self.watch = SimpleNamespace(longest_pause=lambda *_: self.pause, ends=lambda _: (5, 5), settle=lambda: None)
         self.load = SimpleNamespace(pause=lambda: None)
         self.surplus: Counter[str] = Counter()
+        self.groups = SimpleNamespace(begin=lambda *_, **__: None)
+        self.behind_groups: Iterator[list[str]] = iter([])
+        self.map_ends = iter([4, 5])
 
     def proxy(self, _: str) -> PretendedStage:
         return self
@@ -59,11 +64,19 @@ class PretendedStage:
     def misplaced(self, _: str) -> list[str]:
         return []
 
+    def groups_behind(self) -> list[str]:
+        return next(self.behind_groups, [])
+
+    def map_end(self) -> int:
+        return next(self.map_ends)
+
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing wait."""
-    monkeypatch.setattr(attempt, "_rest", lambda *_: None)
+    for module in (attempt, own_attempt):
+        monkeypatch.setattr(module, "rest", lambda *_: None)
+    monkeypatch.setattr(own_attempt, "_NAMED", 0.1)
 
 
 def problems(kind: type[Attempt], row: Row, stage: Any) -> list[str]:
@@ -92,3 +105,42 @@ def test_a_topic_that_did_not_stand_still_needs_no_name() -> None:
     stage = PretendedStage()
     stage.pause = 0.9
     assert not problems(Attempt, NEW, stage)
+
+
+MAP = Row("Produce", "target", why="offset map", own="__mirrormaker_offsets", says="the offset map cannot be kept")
+
+
+def test_no_mirrored_topic_may_notice_an_error_of_the_offset_map() -> None:
+    stage = PretendedStage(at_once="the offset map cannot be kept: refused")
+    assert problems(OwnAttempt, MAP, stage) == ["mirrored topics stood still for 3.0 s"]
+
+
+def test_the_mirror_has_to_say_that_it_cannot_keep_the_offset_map_while_that_is_so() -> None:
+    stage = PretendedStage(in_the_end="the offset map cannot be kept: refused")
+    stage.pause = 0.0
+    assert problems(OwnAttempt, MAP, stage) == ["the log does not say 'the offset map cannot be kept'"]
+
+
+def test_the_offset_map_has_to_grow_after_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_attempt, "_KEPT", 0.1)
+    stage = PretendedStage(at_once="the offset map cannot be kept: refused")
+    stage.pause, stage.map_ends = 0.0, iter([4] * 99)
+    assert problems(OwnAttempt, MAP, stage) == ["the offset map is written: not within 0.1 s after the error"]
+
+
+GROUPS = Row("ListGroups", "source", why="groups", groups=True, whole=True)
+
+
+def test_the_offsets_of_groups_have_to_wait_for_the_end_of_the_error_and_then_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_attempt, "_KEPT", 0.1)
+    stage = PretendedStage()
+    stage.pause, stage.behind_groups = 0.0, iter([[], ["g"], ["g"], []])
+    assert not problems(OwnAttempt, GROUPS, stage)
+    stage.behind_groups = iter([])
+    stage.map_ends = iter([4])
+    assert problems(OwnAttempt, GROUPS, stage) == ["the groups are in step in spite of the error"]
+    stage.behind_groups = iter([[], *[["g"]] * 99])
+    stage.map_ends = iter([4])
+    assert problems(OwnAttempt, GROUPS, stage) == ["the groups are in step: not within 0.1 s after the error g"]
