@@ -63,6 +63,7 @@ def stopped_application(directory: Path, result: Result) -> None:
         several.start()
         for _ in range(2):
             result.rounds += 1
+            stopped = time.monotonic()
             _stop_application(spark)
             time.sleep(5)
             try:
@@ -71,6 +72,9 @@ def stopped_application(directory: Path, result: Result) -> None:
             except AssertionError as error:
                 result.problems.append(str(error).splitlines()[0])
                 break
+            finally:
+                pauses = (several.watch.longest_pause(topic, stopped) for topic in several.calm)
+                result.longest_pause = max(result.longest_pause, *pauses)
         several.finish()
 
 
@@ -94,5 +98,7 @@ CASES = (
 
 SEPARATE = (
     SeparateCase("stuck-jvm", "Spark's JVM is frozen for 20 s", stuck_jvm, limit=2),
-    SeparateCase("stopped-application", "the mirror's application is stopped on the Spark master", stopped_application),
+    SeparateCase(
+        "stopped-application", "the mirror's application is stopped on the Spark master", stopped_application, limit=40
+    ),
 )

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from tests.support.counting import read_log
 from tests.support.topic_flow import count_topic
 from tests.support.waiting import wait_until
 from tests.support.wire_clients import wire_client
 
+from faults.ascending import problems_after_truncation
 from faults.case import Result, SeparateCase
 from faults.several_topics import GROUP, SeveralTopics, admin, create_at, find_partition
 from mirrormaker.driver.group_protocol import decode_assignment
@@ -176,8 +178,13 @@ def truncated_target(directory: Path, result: Result) -> None:
             result.notes.append(f"the topic flowed {took:.1f} s after the old replica led")
         first.start()
         wait_until("both replicas are in sync", lambda: len(_state(third).in_sync) == 2, _LIMIT)
+        several.load.pause()
+        several.watch.settle()
         several.finish()
         found = count_topic(source, target, _VICTIM)
+        result.records += found.records
+        logs = [read_log(cluster, _VICTIM, 0)["number"].tolist() for cluster in (source, target)]
+        result.problems += [f"{_VICTIM}: {problem}" for problem in problems_after_truncation(*logs)]
         result.notes.append(f"{found.lost} of {found.records} records are not on the target, {found.duplicated} twice")
         _check_reported(result, several.mirror.text, found.lost)
 

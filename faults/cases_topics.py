@@ -24,6 +24,7 @@ _QUIET = {"auto.create.topics.enable": "false"}
 _TROUBLE = 8.0  # seconds for which a trouble lasts: a stopped partition is tried once meanwhile
 _RETRIED = 45.0  # seconds until a topic flows again: a stopped partition is tried again after 5, 15 and 30 s
 _VICTIM = "victim"
+_FORBIDDEN = "forbidden"  # may not be created on the target
 _PLAIN_LOGIN = f'{PLAIN} required user_alice="{PASSWORD}";'
 _LISTENER = {
     "listener.name.words.sasl.enabled.mechanisms": "PLAIN", "listener.name.words.plain.sasl.jaas.config": _PLAIN_LOGIN,
@@ -95,15 +96,35 @@ def rights(directory: Path, result: Result) -> None:
                 grant(cluster, _ALICE, operation, "topic", _VICTIM)
                 took = several.wait_until_flowing([_VICTIM], _RETRIED)
                 result.notes.append(f"{operation} on the {side}: the topic flowed {took:.1f} s after it was granted")
+        _forbid_creation(several)
         _revoke_reading_back(several)
         _revoke_group(several)
-        several.finish(_VICTIM)
+        several.finish(_VICTIM, _FORBIDDEN)
+
+
+def _forbid_creation(several: SeveralTopics) -> None:
+    """Begin a topic that the mirror may read, and write on the target, but not create there."""
+    with several.trouble("Create on a topic of the target"):
+        for operation in ("Read", "DescribeConfigs"):
+            grant(several.source, _ALICE, operation, "topic", _FORBIDDEN)
+        for operation in ("Read", "Write"):
+            grant(several.target, _ALICE, operation, "topic", _FORBIDDEN)
+        printed = len(several.mirror.text)
+        several.add([_FORBIDDEN])
+        several.wait_for_line(f"--allow-principal {_ALICE} --operation Create --topic {_FORBIDDEN}", printed)
+        time.sleep(_TROUBLE)
+        assert several.watch.ends(_FORBIDDEN)[1] < 0, "the target has the topic that the mirror may not create"
+        grant(several.target, _ALICE, "Create", "topic", _FORBIDDEN)
+        took = several.wait_until_flowing([_FORBIDDEN], _RETRIED)
+        several.result.notes.append(f"Create on the target: the topic flowed {took:.1f} s after it was granted")
 
 
 def _revoke_reading_back(several: SeveralTopics) -> None:
     """Kill the mirror, whose successor has to read the target's logs, and may not read one of them."""
     several.mirror.kill()
     revoke(several.target, _ALICE, "Read", "topic", _VICTIM)
+    # Records that were in flight at the kill would count as those of the successor, and its start as a pause.
+    time.sleep(1)
     printed = len(several.mirror.text)
     several.start()
     with several.trouble("Read on a topic of the target"):
@@ -287,7 +308,7 @@ CASES = (
         "name-collision", "a topic cannot be created on the target, because another one has almost its name", name_collision,
         limit=2,
     ),
-    SeparateCase("rights", "the rights of one topic and of the group are revoked and granted", rights, limit=2),
+    SeparateCase("rights", "the rights of topics and of the group are missing, revoked and granted", rights, limit=2),
     SeparateCase("size-limits", "max.message.bytes of one topic is raised and lowered on both sides", size_limits, limit=2),
     SeparateCase("created-again", "a topic is deleted and created again on either side", created_again, limit=2),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from contextlib import closing
@@ -12,12 +13,15 @@ from tests.support.raw_requests import RawConnection, produce_many, produce_requ
 from tests.support.rewriting_proxy import RewritingProxy, random_damage
 from tests.support.topics import EndOffsets, create_topic
 from tests.support.waiting import NotInTime, wait_until
+from tests.support.wire_clients import wire_client
 
 from faults.case import Result, SeparateCase
 from faults.network import compare_logs
 from faults.proxy import Proxy
-from faults.several_topics import LIMIT, SeveralTopics, create_at
+from faults.several_topics import GROUP, LIMIT, SeveralTopics, create_at
 from mirrormaker.embedded import Cluster
+from mirrormaker.mapping.map_topic import TOPIC as MAP
+from mirrormaker.wire.client.group_offsets import find_coordinators
 
 _QUIET = {"auto.create.topics.enable": "false"}
 _THIN = 2_500_000  # bytes per second in each direction: 20 Mbit/s
@@ -30,7 +34,11 @@ _PER_BATCH = 256
 _STALLED = 40.0  # seconds without any progress after which the line counts as stuck
 _GARBAGE = 60.0  # seconds on each side
 _VICTIMS = ("victim-0", "victim-1", "victim-2")
-_DAMAGED = 0.05  # share of all answers
+_DAMAGED = 0.2  # share of all answers: 0.05 were 59 in a quiet minute
+_ALL_GARBAGE = 15.0  # seconds on each side in which every answer of a broker is damaged
+# Answers that must have been damaged in each of these times: less would say that the case caused no trouble.
+_FEWEST = 100
+_FEWEST_OF_ALL = 20  # a broker that never answers properly is asked less and less often
 _RECOVERED = 60.0  # seconds until everything flows again, or is complete
 
 
@@ -105,7 +113,7 @@ def _batch(generator: random.Random) -> bytes:
 
 
 def garbage(directory: Path, result: Result) -> None:
-    """Damage some answers of one broker of two, on one side after the other.
+    """Damage some answers of one broker of two, and then all of them, on one side after the other.
 
     They are garbage, lose their end, have one wrong bit, or break off with the connection.
     The topics on the other broker must not notice, and not a record of any topic may be lost or doubled.
@@ -122,28 +130,69 @@ def garbage(directory: Path, result: Result) -> None:
             create=False,
         ) as several,
     ):  # fmt: skip
-        for cluster in (source, target):
-            bad, good = cluster.brokers
+        for cluster, proxy in ((source, source_proxy), (target, target_proxy)):
+            # The mirror's group, which all topics need, and the offset map are at the good broker.
+            good = _coordinator(source) if cluster is source else 1
+            bad = 1 - good
+            proxy.damaged = [list(proxy.routes.values())[bad]]
             for topic in several.calm:
-                create_at(cluster, topic, [good.id])
+                create_at(cluster, topic, [cluster.brokers[good].id])
             for topic in _VICTIMS:
-                create_at(cluster, topic, [bad.id])
+                create_at(cluster, topic, [cluster.brokers[bad].id])
+            if cluster is target:
+                create_at(cluster, MAP, [cluster.brokers[good].id], {"cleanup.policy": "compact"})
         several.add([*several.calm, *_VICTIMS], create=False)
         several.start([*several.calm, *_VICTIMS])
         for side, proxy in (("source", source_proxy), ("target", target_proxy)):
             with several.trouble(f"the {side} answers garbage"):
-                proxy.damaged = [next(iter(proxy.routes.values()))]
                 proxy.damage = random_damage(generator, _DAMAGED)
-                time.sleep(_GARBAGE)
-                proxy.damage = None
-                took = several.wait_until_flowing([*several.calm, *_VICTIMS], _RECOVERED)
-                result.notes.append(f"all topics flowed {took:.1f} s after the {side} answered properly again")
+                _wait_for_damage(several, proxy, side, _GARBAGE, _FEWEST)
+            with several.trouble(f"a broker of the {side} answers nothing but garbage"):
+                proxy.damage = random_damage(generator, 1.0)
+                _wait_for_damage(several, proxy, side, _ALL_GARBAGE, _FEWEST_OF_ALL)
         several.finish(*_VICTIMS)
+
+
+def _coordinator(cluster: Cluster) -> int:
+    """Return the number of the broker that coordinates the mirror's group, which need not exist."""
+    found: list[int] = []
+
+    async def ask() -> None:
+        client = wire_client(cluster.bootstrap)
+        try:
+            await client.refresh()
+            found.extend((await find_coordinators(client, [GROUP])).values())
+        finally:
+            client.close()
+            await asyncio.sleep(0)
+
+    def is_found() -> bool:
+        asyncio.run(ask())
+        return bool(found)
+
+    wait_until("the coordinator of the group is found", is_found, _RECOVERED)
+    return [broker.id for broker in cluster.brokers].index(found[0])
+
+
+def _wait_for_damage(several: SeveralTopics, proxy: RewritingProxy, side: str, seconds: float, fewest: int) -> None:
+    """Let a proxy damage answers for so many seconds; at least `fewest` must have been damaged, and everything must flow again."""
+    before = proxy.answers_damaged
+    time.sleep(seconds)
+    proxy.damage = None
+    count = proxy.answers_damaged - before
+    took = several.wait_until_flowing([*several.calm, *_VICTIMS], _RECOVERED)
+    several.result.notes.append(
+        f"{count} answers of the {side} were damaged in {seconds:g} s; all topics flowed {took:.1f} s after that"
+    )
+    assert count >= fewest, f"only {count} answers were damaged"
 
 
 CASES = (
     SeparateCase("thin-line", "64 partitions are copied over a line of 20 Mbit/s", thin_line, limit=2),
     SeparateCase(
-        "garbage", "a broker of each side answers garbage, cut-off and wrong bytes for a minute", garbage, limit=2
+        "garbage",
+        "a broker of each side answers garbage, cut-off and wrong bytes for a minute, and then nothing else",
+        garbage,
+        limit=2,
     ),
 )

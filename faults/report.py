@@ -60,15 +60,21 @@ and with one that Kafka does not define.
 {holding} of {cells} cells hold.
 
 Most errors concern one topic of several.
-The others must not stand still for more than a second; the topic itself is named if it does, is tried again,
-and has all its records, none twice and in order, within 12 s after the error has ended.
+The others must not stand still for more than a second; the topic itself is named if it does, while the error lasts,
+is tried again, and has all its records, none twice and in order, within 12 s after the error has ended.
 An error that is about the whole answer has 25 s.
 Where it concerns a connection, all topics of the cluster wait.
-Requests that open a connection, that belong to the group as a whole, or that allocate producer ids
-get one code of each kind here; `tests/unit` tries all codes for them with scripted brokers.
+Errors of the offset map, of checkpoints and of groups must not stop any mirrored topic for more than a second.
+The log says what is wrong if the mirror cannot do without the answer; within 60 s after the error has ended,
+the map is written, and the offsets of groups are on the target.
+Requests that open a connection, that belong to the group as a whole, that allocate producer ids,
+or that read and write the offsets of other groups get one code of each kind here;
+`tests/unit` tries all codes for them with scripted brokers.
+Errors of the offset map and of checkpoints get one code of each kind too: each can take more than a minute.
 
 - **other topics**: the longest time for which a topic stood still that the error does not concern.
-- **recovered**: the longest time from the end of the error until every record was on the target.
+- **recovered**: the longest time from the end of the error until every record was on the target,
+  or until the map was written and the offsets of groups were there.
   The load goes on for half a second of it.
 """
 
@@ -103,8 +109,13 @@ def store(kind: str, result: Result, rate: int) -> None:
     _store_line({"kind": kind, **asdict(result)}, rate)
 
 
-def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
-    """Replace the stored result of a row of the error table. `spreads`: its errors concern all topics."""
+def store_row(name: str, cells: Sequence[Any], spreads: bool, slack: float) -> bool:
+    """Replace the stored result of a row of the error table. `spreads`: its errors concern all topics.
+
+    Nothing is stored, and False is returned, if `slack` made the limits others than those that the page names.
+    """
+    if slack != 1:
+        return False
     line = {
         "kind": "table",
         "case": name,
@@ -114,6 +125,7 @@ def store_row(name: str, cells: Sequence[Any], spreads: bool) -> None:
         "recovered": round(max(cell.recovered for cell in cells), 1),
     }
     _store_line(line, 0)
+    return True
 
 
 def store_readers(title: str, again: dict[str, int | None]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from tests.support.attempt import Cell
 from tests.support.error_rows import ROWS, codes_of, requests_without_row
-from tests.support.error_table import Cell, Table
+from tests.support.error_table import Table
 from tests.support.table_stage import table_stage
 
 from faults import BUILD
@@ -33,11 +34,11 @@ def run_table(
     def report(text: str) -> None:
         console.print(text, highlight=False, markup=False)
 
-    for login in sorted({row.login for row in chosen}):
+    for login, groups in sorted({(row.login, row.groups) for row in chosen}):
         directory = Path(tempfile.mkdtemp(prefix="table-", dir=BUILD))  # it stays: the logs tell what happened
-        with table_stage(directory, slack, login=login) as stage:
+        with table_stage(directory, slack, login=login, groups=groups) as stage:
             table = Table(stage, at_once, report)
-            for row in (row for row in chosen if row.login == login):
+            for row in (row for row in chosen if (row.login, row.groups) == (login, groups)):
                 if time.monotonic() > deadline:
                     break
                 wanted = codes or codes_of(row)
@@ -46,8 +47,8 @@ def run_table(
                 if len(found) < len(wanted):
                     break
                 left.remove(row)
-                if not codes:
-                    store_row(row.name, found, row.spreads)
+                if not codes and not store_row(row.name, found, row.spreads or row.restarts, slack):
+                    report(f"{row.name} is not stored, because its limits were {slack:g} times as long")
             strange += requests_without_row(stage)
     if strange:
         report(f"the mirror sends requests that have no row: {', '.join(strange)}")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.error_rows import ROWS, Row, requests_without_row, sample_codes
+from tests.support.error_row import Row
+from tests.support.error_rows import ROWS, requests_without_row, sample_codes
 from tests.support.error_table import Table
 from tests.support.table_stage import Stage, table_stage
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from mirrormaker.kafka_errors import CODES as KNOWN_CODES
 from mirrormaker.kafka_errors import (
@@ -27,23 +26,14 @@ from mirrormaker.kafka_errors import (
     Scope,
     error_code,
 )
+from tests.support.error_row import Row, Trigger, wait_for_hits
+from tests.support.own_rows import GROUP_ROWS, MAP_ROWS
 from tests.support.refusals import NETWORK_EXCEPTION, WHOLE
 from tests.support.table_stage import Stage, admin
-from tests.support.waiting import NotInTime, wait_until
-
-_REACHED = 6.0  # seconds until the mirror has asked for each topic
-
-# ListGroups: a broker that has not answered ApiVersions gets it, and counts as old if it answers this one, with whatever code.
-PROBES = frozenset({"API key 16"})
+from tests.support.waiting import wait_until
 
 UNKNOWN_CODE = 9999
 ALL_CODES = (*sorted(KNOWN_CODES), UNKNOWN_CODE)
-
-Trigger = Callable[[Stage, Sequence[str]], None]
-
-
-def _nothing(stage: Stage, topics: Sequence[str]) -> None:
-    """Do nothing: the mirror sends such requests all the time."""
 
 
 def _read_back(stage: Stage, topics: Sequence[str]) -> None:
@@ -116,46 +106,6 @@ def _delete_unconfirmed(stage: Stage, topics: Sequence[str]) -> None:
     stage.target_proxy.allow(held)
 
 
-def wait_for_hits(stage: Stage, hits: Mapping[str, int], topics: Iterable[str]) -> bool:
-    """Wait until the mirror has asked for each topic; return False if it does not."""
-    try:
-        wait_until("every topic is asked for", lambda: all(hits.get(t) for t in topics), _REACHED * stage.slack)
-    except NotInTime:
-        return False
-    return True
-
-
-@dataclass(frozen=True)
-class Row:
-    """One request of the mirror to one of the clusters, and what makes the mirror send it for a topic."""
-
-    request: str
-    side: str
-    trigger: Trigger = _nothing
-    why: str = ""  # tells rows with the same request and cluster apart
-    whole: bool = False  # the error is about the whole answer, and not about topics in it
-    spreads: bool = False  # the error concerns every topic of the cluster, so none can be expected to flow
-    new: bool = False  # the topics do not exist before the trigger
-    login: bool = False  # the clusters ask for a login
-    # One code of each kind is tried: unit tests have shown for all codes that the mirror makes the same of each.
-    sampled: bool = False
-    # Several codes can be tried at the same time, each with a topic of its own, because the mirror sends these requests
-    # for each partition alone, or looks at each row of the answer for itself. Elsewhere one error could hide another.
-    together: bool = False
-    # Several codes of one kind (retriable or not, and each scope) can be tried at the same time, apart from the special ones:
-    # an answer carries the rows of many topics, and an error of another kind could hide one of this kind.
-    alike: bool = False
-    # Codes of which the request makes something special, beside one of each kind.
-    special: tuple[int, ...] = ()
-    # Codes after which the process has to end, with a line that says why.
-    ends: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The row as people call it."""
-        return f"{self.request}@{self.side}" + (f" ({self.why})" if self.why else "")
-
-
 ROWS = (
     Row("Metadata", "source", together=True),
     Row("Metadata", "source", _create, "new topic", new=True, alike=True),
@@ -213,6 +163,8 @@ ROWS = (
         for side in _RECONNECT
     ),
     Row("LeaveGroup", "source", why="at the end", whole=True, sampled=True),
+    *MAP_ROWS,
+    *GROUP_ROWS,
 )  # fmt: skip
 
 
@@ -243,6 +195,6 @@ def sample_codes(row: Row) -> tuple[int, ...]:
 
 def requests_without_row(stage: Stage) -> list[str]:
     """Return the requests that have come to the clusters of a stage, and that have no row."""
-    with_row = {(row.request, row.side) for row in ROWS} | {(probe, side) for probe in PROBES for side in _RECONNECT}
+    with_row = {(row.request, row.side) for row in ROWS}
     seen = [(request, side) for side in _RECONNECT for request in stage.proxy(side).script.seen]
     return sorted(f"{request}@{side}" for request, side in seen if (request, side) not in with_row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -86,12 +87,24 @@ def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int], me
 
 def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
     """Return the group's offsets in a topic."""
+    return _offsets(cluster, partial(group_offsets.fetch_offsets, stable=True), group, topic)
+
+
+def share_offsets(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
+    """Return the start offsets of a share group in a topic."""
+    return _offsets(cluster, group_offsets.fetch_share_offsets, group, topic)
+
+
+Fetch = Callable[[Client, dict[str, int]], Awaitable[dict[str, Any]]]
+
+
+def _offsets(cluster: Cluster, fetch: Fetch, group: str, topic: str) -> dict[int, int]:
     found: dict[int, int] = {}
 
     async def work(client: Client) -> None:
         groups = await group_offsets.list_groups(client)
         if group in groups:
-            answer = await group_offsets.fetch_offsets(client, {group: groups[group].node}, stable=True)
+            answer = await fetch(client, {group: groups[group].node})
             offsets = answer[group]
             assert not isinstance(offsets, Exception), offsets
             if topic in offsets.topics:

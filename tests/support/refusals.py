@@ -14,30 +14,25 @@ from typing import Any, NamedTuple
 from kafka.protocol.admin import CreatePartitionsResponse, CreateTopicsResponse
 from kafka.protocol.consumer import (
     FetchRequest,
-    HeartbeatResponse,
-    JoinGroupResponse,
-    LeaveGroupResponse,
     OffsetCommitResponse,
-    OffsetFetchResponse,
-    SyncGroupResponse,
 )
-from kafka.protocol.metadata import FindCoordinatorResponse
-from kafka.protocol.producer import InitProducerIdResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from mirrormaker.kafka_errors import NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
-from mirrormaker.wire.protocol import fetch, messages, produce
+from mirrormaker.wire.protocol import fetch, group_messages, messages, produce
 from mirrormaker.wire.protocol.codec import Reader
 from tests.support.answers import NONE_ABORTED, FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
+from tests.support.whole_refusals import WHOLE_ANSWERS, encoded
 
 WHOLE = ""  # in place of a topic: the whole answer is refused
 NETWORK_EXCEPTION = 13
 
 REQUESTS = {
     "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
-    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": 13, "SyncGroup": 14, "SaslHandshake": 17,
-    "ApiVersions": 18, "CreateTopics": 19, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "DescribeConfigs": 32,
-    "SaslAuthenticate": 36, "CreatePartitions": 37, "DescribeProducers": 61,
+    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": 13, "SyncGroup": 14, "ListGroups": 16,
+    "SaslHandshake": 17, "ApiVersions": 18, "CreateTopics": 19, "InitProducerId": 22, "OffsetForLeaderEpoch": 23,
+    "DescribeConfigs": 32, "SaslAuthenticate": 36, "CreatePartitions": 37, "DescribeProducers": 61,
+    "DescribeShareGroupOffsets": group_messages.DESCRIBE_SHARE_OFFSETS,
+    "AlterShareGroupOffsets": group_messages.ALTER_SHARE_OFFSETS,
 }  # fmt: skip
 _NAMES = {key: name for name, key in REQUESTS.items()}
 
@@ -119,8 +114,9 @@ class Exchange:
         # The request for the broker; None if the proxy answers it alone.
         self.forwarded: bytes | None = request
         body = request[self.header.size :]
-        if self.name in _WHOLE and (code := script.code(self.name, WHOLE)):
-            self.forwarded, self._change = None, lambda _: _WHOLE[self.name](self.header.version, code)
+        if self.name in WHOLE_ANSWERS and (code := script.code(self.name, WHOLE)):
+            refused = WHOLE_ANSWERS[self.name](self.header.version, code, body)
+            self.forwarded, self._change = None, lambda _: refused
         elif self.name in _ROWS_READ:
             self._change = self._change_rows
         elif self.name in _ROWS_WRITTEN:
@@ -143,7 +139,7 @@ class Exchange:
         answer = messages.decode_response(kind, body, self.header.version)
         if not refuse(self._script, answer):
             return body
-        return _encoded(answer, self.header.version)
+        return encoded(answer, self.header.version)
 
     def _withhold_rows(self, request: bytes, body: bytes) -> None:
         kind, response, attribute, refused_row = _ROWS_WRITTEN[self.name]
@@ -159,12 +155,12 @@ class Exchange:
         if not refused:
             return
         decoded.topics = kept
-        self.forwarded = request[: self.header.size] + _encoded(decoded, version) if kept else None
+        self.forwarded = request[: self.header.size] + encoded(decoded, version) if kept else None
 
         def change(answered: bytes) -> bytes:
             answer: Any = messages.decode_response(kind, answered, version) if kept else response(**{attribute: []})
             setattr(answer, attribute, [*getattr(answer, attribute), *refused])
-            return _encoded(answer, version)
+            return encoded(answer, version)
 
         self._change = change
 
@@ -221,20 +217,15 @@ class Exchange:
             for key in keys:
                 if code := codes[key[0]]:
                     found[key] = fetch.FetchedPartition(*key, code, -1, -1, -1, NONE_ABORTED, None, memoryview(b""))
-            encoded = encode_fetch_answer(version, FetchAnswer(error, _by_topic(found.values()), None, []))
-            return encoded[:6] + struct.pack(">i", session) + encoded[10:] if version >= 7 else encoded
+            given = encode_fetch_answer(version, FetchAnswer(error, _by_topic(found.values()), None, []))
+            return given[:6] + struct.pack(">i", session) + given[10:] if version >= 7 else given
 
         self._change = change
 
 
-def _encoded(message: Any, version: int) -> bytes:
-    message._header = None  # kafka-python's decoder does not set it, and its encoder asks for it
-    encoded: bytes = message.encode(version=version)
-    return encoded
-
-
 def _is_flexible(api_key: int, version: int) -> bool:
-    return bool(_KINDS[api_key].flexible_version_q(version))
+    # kafka-python has no classes for share groups, whose requests have always been flexible.
+    return api_key not in _KINDS or bool(_KINDS[api_key].flexible_version_q(version))
 
 
 def _is_flexible_answer(api_key: int, version: int) -> bool:
@@ -303,7 +294,8 @@ def _partitions(request: str, topic_field: str, **blank: Any) -> Callable[[Scrip
 
     def refuse(script: Script, answer: Any) -> bool:
         refused = False
-        for topic in answer.topics:
+        # Young versions of OffsetFetch answer for several groups.
+        for topic in [*(answer.topics or ()), *(t for g in getattr(answer, "groups", None) or () for t in g.topics)]:
             if topic.partitions and (code := script.code(request, getattr(topic, topic_field))):
                 refused = True
                 for partition in topic.partitions:
@@ -362,46 +354,3 @@ _ROWS_WRITTEN: dict[str, tuple[Any, Any, str, Callable[[Any, int], Any]]] = {
     "CreateTopics": (messages.CreateTopicsRequest, CreateTopicsResponse, "topics", _refused_creation),
     "CreatePartitions": (messages.CreatePartitionsRequest, CreatePartitionsResponse, "results", _refused_growth),
 }
-
-
-def _whole(kind: Any, **fields: Any) -> Callable[[int, int], bytes]:
-    def answer(version: int, code: int) -> bytes:
-        return _encoded(kind(throttle_time_ms=0, error_code=code, **fields), version)
-
-    return answer
-
-
-def _refused_handshake(version: int, code: int) -> bytes:
-    return _encoded(SaslHandshakeResponse(error_code=code, mechanisms=[]), version)
-
-
-def _refused_login(version: int, code: int) -> bytes:
-    answer = SaslAuthenticateResponse(error_code=code, error_message="refused", auth_bytes=b"", session_lifetime_ms=0)
-    return _encoded(answer, version)
-
-
-def _whole_fetch(version: int, code: int) -> bytes:
-    return encode_fetch_answer(version, FetchAnswer(code, [], None, []))
-
-
-def _whole_api_versions(version: int, code: int) -> bytes:
-    """A broker answers an error in version 0, whatever the request's version is."""
-    return struct.pack(">hi", code, 0)
-
-
-_WHOLE: dict[str, Callable[[int, int], bytes]] = {
-    "FindCoordinator": _whole(FindCoordinatorResponse, error_message=None, node_id=-1, host="", port=-1),
-    "JoinGroup": _whole(
-        JoinGroupResponse, generation_id=-1, protocol_type=None, protocol_name="", leader="", skip_assignment=False,
-        member_id="", members=[],
-    ),
-    "SyncGroup": _whole(SyncGroupResponse, protocol_type=None, protocol_name=None, assignment=b""),
-    "Heartbeat": _whole(HeartbeatResponse),
-    "LeaveGroup": _whole(LeaveGroupResponse, members=[]),
-    "InitProducerId": _whole(InitProducerIdResponse, producer_id=-1, producer_epoch=-1),
-    "OffsetFetch": _whole(OffsetFetchResponse, topics=[]),
-    "Fetch": _whole_fetch,
-    "ApiVersions": _whole_api_versions,
-    "SaslHandshake": _refused_handshake,
-    "SaslAuthenticate": _refused_login,
-}  # fmt: skip

@@ -36,6 +36,7 @@ class RewritingProxy:
         # Changes every answer of these brokers (by port; None: of all), if there is one.
         self.damage: Damage | None = None
         self.damaged: Collection[int] | None = None
+        self.answers_damaged = 0
         self.mistakes: list[str] = []  # requests or answers that the proxy could not handle
         self._links: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -166,7 +167,8 @@ class _Link:
         frame = struct.pack(">i", len(answer)) + answer
         damage, damaged = self._proxy.damage, self._proxy.damaged
         if damage is not None and (damaged is None or self._port in damaged):
-            frame = damage(frame)
+            whole, frame = frame, damage(frame)
+            self._proxy.answers_damaged += frame != whole
         self._to_client.write(frame)
         if len(frame) - 4 < struct.unpack_from(">i", frame)[0]:
             self._to_client.close()

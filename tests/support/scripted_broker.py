@@ -33,7 +33,7 @@ class ScriptedBroker:
     """Answers ApiVersions by itself and the other requests from `answers`; hangs up on a request without an answer."""
 
     def __init__(self, answers: Mapping[int, Answer], versions: Mapping[int, int] | None = None) -> None:
-        """`answers` are by API key; `versions` limits the newest version of some requests."""
+        """`answers` are by API key; `versions` limits the newest version of some requests, or adds them."""
         self.answers, self.versions = dict(answers), dict(versions or {})
         self.heard: list[tuple[int, int]] = []  # API key and version of each request
         self.port = 0
@@ -73,7 +73,8 @@ class ScriptedBroker:
         row = ApiVersionsResponse.ApiVersion
         newest = {PRODUCE: produce.VERSIONS[1], FETCH: fetch.VERSIONS[1]}
         newest |= {key: request.max_version for key, request in _REQUESTS.items() if key not in newest}
-        rows = [row(api_key=key, min_version=0, max_version=self.versions.get(key, newest[key])) for key in newest]
+        newest |= self.versions
+        rows = [row(api_key=key, min_version=0, max_version=version) for key, version in newest.items()]
         return ApiVersionsResponse(error_code=0, api_keys=rows)
 
 

@@ -19,11 +19,14 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from mirrormaker.embedded import Cluster, metadata
 from mirrormaker.embedded.ports import free_port
+from mirrormaker.mapping.map_topic import TOPIC as MAP
 from tests.support.counting import read_log, steps_back
 from tests.support.mirror_process import MirrorProcess, send_signal
 from tests.support.rewriting_proxy import RewritingProxy
 from tests.support.secure_cluster import PASSWORD, PLAIN, password_login
+from tests.support.table_groups import TableGroups
 from tests.support.topic_flow import TopicLoad, TopicWatch
+from tests.support.topics import EndOffsets
 from tests.support.waiting import NotInTime, wait_until
 
 _START = 240.0  # seconds until a new mirror has mirrored a record of every topic: a dozen, or minutes on a busy machine
@@ -33,19 +36,25 @@ _ASK_EVERY = 0.3  # seconds between two looks at the status page
 class Stage:
     """Everything that a cell of the table needs. Each act has a mirror, a group and topics of its own."""
 
-    def __init__(self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0, login: str = "") -> None:
-        """`slack` multiplies every limit: on a busy machine everything takes longer. `login`: lines of both property files."""
-        self._login = login
+    def __init__(
+        self, directory: Path, source: Cluster, target: Cluster, slack: float = 1.0, login: str = "", *, groups: bool = False
+    ) -> None:  # fmt: skip
+        """`slack` multiplies every limit: on a busy machine everything takes longer. `login`: lines of both property files.
+
+        `groups`: the mirrors keep groups in step.
+        """
+        self._login, self._keeps_groups = login, groups
         self.directory, self.source, self.target, self.slack = directory, source, target, slack
         self.source_proxy, self.target_proxy = RewritingProxy(source.proxy_routes), RewritingProxy(target.proxy_routes)
         self.load, self.watch = TopicLoad(source.bootstrap), TopicWatch(source.bootstrap, target.bootstrap)
         self.mirror: MirrorProcess | None = None
         self.status: StatusWatch | None = None
+        self.groups: TableGroups | None = None  # those of this act, if mirrors keep groups in step
         self.topics: list[str] = []  # those that the load writes to now
         # By topic: records that the target holds beyond those of the source; negative if some were lost.
         self.surplus: Counter[str] = Counter()
         self._acts, self._new = itertools.count(1), itertools.count(1)
-        self.act = ""
+        self.act = self.alias = ""  # `alias` is that of the source, under which the mirror keeps checkpoints
 
     def proxy(self, side: str) -> RewritingProxy:
         """Return the proxy of source or target."""
@@ -68,15 +77,44 @@ class Stage:
             port = free_port()
             where = self.directory / self.act
             where.mkdir()
+            more, lines = self._begin_groups() if self._keeps_groups else ((), "")
             self.mirror = MirrorProcess(
                 where, self.source_proxy.bootstrap, self.target_proxy.bootstrap,
                 "--whitelist", f"{self.act}-.*", "--num.streams", "2", "--abort.on.send.failure", "false",
-                "--undelivered.file", str(where / "undelivered"), "--status.address", f"127.0.0.1:{port}",
-                group=self.act, consumer=f"metadata.max.age.ms=500\n{self._login}", producer=self._login,
+                "--undelivered.file", str(where / "undelivered"), "--status.address", f"127.0.0.1:{port}", *more,
+                group=self.act, consumer=f"metadata.max.age.ms=500\n{lines}{self._login}", producer=self._login,
             )  # fmt: skip
             self.status = StatusWatch(port)
             self.status.start()
         self.mirror.start()
+
+    def _begin_groups(self) -> tuple[tuple[str, ...], str]:
+        """Return the options for groups, and the lines of the consumer file."""
+        self.groups = TableGroups(self.source, self.target, self.act, lambda topic: self.watch.ends(topic)[0])
+        self.alias = self.act
+        lines = f"source.cluster.alias={self.alias}\nsync.group.offsets.interval.seconds=1\n"
+        return ("--groups", f"{self.act}-.*"), lines
+
+    def new_alias(self) -> None:
+        """Choose another alias of the source for the next start of the mirror; for groups it is a new beginning."""
+        assert self.mirror is not None and self.groups is not None
+        self.groups.forget()
+        old, self.alias = self.alias, f"{self.act}-{next(self._new)}"
+        file = self.mirror.source_file
+        file.write_text(file.read_text().replace(f"alias={old}\n", f"alias={self.alias}\n"))
+
+    def start_again(self) -> None:
+        """Kill the mirror, start it again, and wait until all topics flow."""
+        self._kill_mirror()
+        self.start_mirror()
+        self.wait_until_flowing(_START)
+
+    def _kill_mirror(self) -> None:
+        assert self.mirror is not None
+        family = self.mirror.descendants()
+        if not self.mirror.has_ended:
+            self.mirror.kill()
+        send_signal(family, 9)  # type: ignore[arg-type]
 
     def end_act(self) -> None:
         """Kill the mirror and all its processes, and forget its topics."""
@@ -90,10 +128,7 @@ class Stage:
             self.status.stop()
             self.status = None
         if self.mirror is not None:
-            family = self.mirror.descendants()
-            if not self.mirror.has_ended:
-                self.mirror.kill()
-            send_signal(family, 9)  # type: ignore[arg-type]
+            self._kill_mirror()
             self.mirror = None
 
     # -- topics
@@ -132,6 +167,20 @@ class Stage:
         """Delete all records that the topics have now."""
         with admin(cluster) as client:
             client.delete_records({TopicPartition(topic, 0): -1 for topic in topics})
+
+    # -- what the mirror keeps beside the records
+
+    def map_end(self) -> int:
+        """Return the end offset of the offset map; 0 while there is none."""
+        ends = EndOffsets(self.target, MAP, 1)
+        try:
+            return ends.records()
+        finally:
+            ends.close()
+
+    def groups_behind(self) -> list[str]:
+        """Return the groups whose offsets on the target are not those on the source."""
+        return self.groups.behind() if self.groups is not None else []
 
     # -- what flows
 
@@ -249,13 +298,16 @@ _LOGIN = {
 
 
 @contextlib.contextmanager
-def table_stage(directory: Path, slack: float = 1.0, *, login: bool = False) -> Iterator[Stage]:
-    """Start both clusters, of one broker each, and everything around them. `login`: the mirror has to log in to both."""
+def table_stage(directory: Path, slack: float = 1.0, *, login: bool = False, groups: bool = False) -> Iterator[Stage]:
+    """Start both clusters, of one broker each, and everything around them.
+
+    `login`: the mirror has to log in to both. `groups`: it keeps groups in step.
+    """
     settings = {"auto.create.topics.enable": "false", **(_LOGIN if login else {})}
     with (
         Cluster(name="table-source", settings=settings, proxied=True) as source,
         Cluster(name="table-target", settings=settings, proxied=True) as target,
-        Stage(directory, source, target, slack, password_login("PLAIN") if login else "") as stage,
+        Stage(directory, source, target, slack, password_login("PLAIN") if login else "", groups=groups) as stage,
     ):
         yield stage
 

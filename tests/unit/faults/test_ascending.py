@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.ascending import count_after_new_source, count_on_new_target
+from faults.ascending import count_after_new_source, count_on_new_target, problems_after_truncation
 
 from tests.support.counting import Count
 
@@ -54,3 +54,25 @@ def test_the_new_source_sent_twice_is_duplicated_and_out_of_order() -> None:
 
 def test_a_target_that_has_lost_what_it_held_is_not_exact() -> None:
     assert not count_after_new_source([1, 2, 3], range(4), [9, 10], [1, 3, 9, 10]).is_exact
+
+
+def test_a_truncated_target_may_lack_one_piece_and_repeat_its_tail() -> None:
+    assert problems_after_truncation(range(1, 9), [1, 2, 3, 6, 7, 8]) == []
+    assert problems_after_truncation(range(1, 9), [1, 2, 3, 2, 3, 6, 7, 8]) == []
+    assert problems_after_truncation(range(1, 9), [1, 2, 2, 3, 4, 5, 6, 7, 8, 8]) == []
+
+
+def test_a_truncated_target_may_not_lack_two_pieces_or_its_end() -> None:
+    assert problems_after_truncation(range(1, 9), [1, 2, 3, 5, 6, 8]) == ["what is missing is more than one piece"]
+    assert problems_after_truncation(range(1, 9), [1, 2, 3, 4, 5, 6]) == ["the end is missing"]
+
+
+def test_a_truncated_target_may_not_have_records_out_of_order() -> None:
+    late = problems_after_truncation(range(1, 7), [1, 2, 4, 3, 5, 6])
+    assert late == ["record 3 and those behind it are out of order"]
+    half = problems_after_truncation(range(1, 7), [1, 2, 3, 4, 2, 4, 5, 6])
+    assert half == ["record 2 and those behind it are out of order"]
+
+
+def test_a_truncated_target_may_not_have_records_of_its_own() -> None:
+    assert problems_after_truncation(range(1, 4), [1, 2, 3, 9]) == ["1 records are not on the source"]

@@ -11,6 +11,7 @@ from bench.store import Version
 from faults.case import Case, Result
 
 from faults import report
+from tests.support.attempt import Cell
 
 CASES = (
     Case("kill", "a process is killed", lambda scenario: None, limit=15),
@@ -59,3 +60,12 @@ def test_the_page_names_the_oldest_commit(page: Path) -> None:
     text = page.read_text()
     assert "The oldest commit of the stored results is 0123456789; 1 of 2 were measured with changed sources" in text
     assert "; 1 of 2 were measured before that was noted." in text
+
+
+def test_a_row_is_stored_with_its_commit_and_only_under_the_limits_of_the_page(page: Path) -> None:
+    cells = [Cell("Fetch@source", 6, calm_pause=0.3, recovered=1.2)]
+    assert not report.store_row("Fetch@source", cells, False, 3.0)
+    assert not page.with_name("results.jsonl").exists()
+    assert report.store_row("Fetch@source", cells, False, 1.0)
+    (line,) = map(json.loads, page.with_name("results.jsonl").read_text().splitlines())
+    assert (line["case"], line["recovered"], line["commit"]) == ("Fetch@source", 1.2, "0123456789abcdef")

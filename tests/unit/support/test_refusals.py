@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from kafka.protocol import admin, consumer, metadata, producer
 
-from mirrormaker.wire.protocol import fetch, messages, produce
+from mirrormaker.kafka_errors import CODES
+from mirrormaker.wire.protocol import fetch, group_messages, messages, produce
 from tests.support.answers import NONE_ABORTED, FetchAnswer, ProduceAnswer, encode_fetch_answer, encode_produce_answer
 from tests.support.refusals import REQUESTS, WHOLE, Exchange, Header, Refusal, Script
 
 CODE = 29
+ALL_CODES = [code for code in (*CODES, 9999) if code]
 CALM, HIT = "calm", "hit"
 IDS = {CALM: uuid.UUID(int=1), HIT: uuid.UUID(int=2)}
 
@@ -196,6 +198,7 @@ WHOLE_REQUESTS = {
         range(6),
     ),
     "OffsetFetch": (messages.OffsetFetchRequest(group_id="g", topics=[], require_stable=False), range(2, 8)),
+    "ListGroups": (messages.ListGroupsRequest(states_filter=[], types_filter=[]), range(6)),
 }  # fmt: skip
 
 
@@ -206,6 +209,60 @@ def test_a_whole_answer_is_refused_without_the_broker(name: str) -> None:
         exchange, given = answered(type(asked), version, asked, None, script(name, topic=WHOLE))
         assert exchange.forwarded is None
         assert given.error_code == CODE
+
+
+def test_a_whole_answer_about_several_groups_carries_each_code_for_each_of_them() -> None:
+    asked = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])
+    for version in range(4, 7):
+        _, given = answered(type(asked), version, asked, None, script("FindCoordinator", topic=WHOLE))
+        assert [(row.key, row.error_code) for row in given.coordinators] == [("g", CODE), ("h", CODE)]
+    for code in ALL_CODES:
+        for version in range(8, 10):
+            body = group_messages.encode_offset_fetch(version, ["g", "h"], stable=True)
+            data = refused_by_hand("OffsetFetch", version, body, code)
+            found = group_messages.decode_offset_fetch(data, ["g", "h"])
+            assert found == dict.fromkeys("gh", group_messages.GroupOffsets({}, code))
+
+
+def test_whole_answers_about_share_groups_carry_each_code() -> None:
+    rows = [group_messages.CommitRow("t", 0, 5), group_messages.CommitRow("t", 1, 6)]
+    for code in ALL_CODES:
+        body = group_messages.encode_describe_share_offsets(["g", "h"])
+        data = refused_by_hand("DescribeShareGroupOffsets", 0, body, code)
+        found = group_messages.decode_describe_share_offsets(data, ["g", "h"])
+        assert found == dict.fromkeys("gh", group_messages.GroupOffsets({}, code))
+        data = refused_by_hand("AlterShareGroupOffsets", 0, group_messages.encode_alter_share_offsets("g", rows), code)
+        assert group_messages.decode_alter_share_offsets(data, rows) == {("t", 0): code, ("t", 1): code}
+
+
+def refused_by_hand(name: str, version: int, body: bytes, code: int) -> memoryview:
+    """Send a request that we frame by hand, and return the body of the refusal."""
+    refusals = script(name, topic=WHOLE)
+    refusals.refusals[0].codes[WHOLE] = code
+    exchange = Exchange(refusals, request(REQUESTS[name], version, body, flexible=True))
+    assert exchange.forwarded is None
+    return memoryview(exchange.answer(None))[5:]
+
+
+def test_the_offsets_of_several_groups_carry_each_code_for_its_topic_alone() -> None:
+    body = group_messages.encode_offset_fetch(8, ["g"], stable=True)
+    topics = consumer.OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+    inner = topics.OffsetFetchResponsePartitions(
+        partition_index=0, committed_offset=5, committed_leader_epoch=1, metadata="", error_code=0
+    )
+    group = consumer.OffsetFetchResponse.OffsetFetchResponseGroup
+    given_rows = [topics(name=name, partitions=[inner]) for name in (CALM, HIT)]
+    answer = consumer.OffsetFetchResponse(
+        throttle_time_ms=0, groups=[group(group_id="g", topics=given_rows, error_code=0)]
+    )
+    for code in ALL_CODES:
+        for version in range(8, 10):
+            refusals = script("OffsetFetch")
+            refusals.refusals[0].codes[HIT] = code
+            exchange = Exchange(refusals, request(REQUESTS["OffsetFetch"], version, body, flexible=True))
+            data = exchange.answer(struct.pack(">i", 77) + b"\0" + answer.encode(version=version))[5:]
+            found = group_messages.decode_offset_fetch(memoryview(data), ["g"])["g"].topics
+            assert {name: row.rows()[0].error for name, row in found.items()} == {CALM: 0, HIT: code}
 
 
 @pytest.mark.parametrize("code", [CODE, 7])

@@ -14,13 +14,27 @@ from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse
 from mirrormaker.errors import OUTAGE, UnsupportedRequest
 from mirrormaker.kafka_errors import CODES
 from mirrormaker.wire.client.cluster import Cluster
-from mirrormaker.wire.client.group_offsets import commit_offsets, fetch_offsets, find_coordinators, list_groups
-from mirrormaker.wire.protocol.group_messages import CommitRow, GroupOffsets
+from mirrormaker.wire.client.group_offsets import (
+    alter_share_offsets,
+    commit_offsets,
+    fetch_offsets,
+    fetch_share_offsets,
+    find_coordinators,
+    list_groups,
+)
+from mirrormaker.wire.protocol.group_messages import (
+    ALTER_SHARE_OFFSETS,
+    DESCRIBE_SHARE_OFFSETS,
+    CommitRow,
+    GroupOffsets,
+)
 from mirrormaker.wire.protocol.messages import FindCoordinatorRequest, ListGroupsRequest
 from tests.support.scripted_broker import API_VERSIONS, FETCH, METADATA, PRODUCE, ScriptedBroker, metadata
+from tests.support.whole_refusals import WHOLE_ANSWERS
 
 ALL_CODES = [code for code in (*CODES, 9999) if code]
 LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 2, 8, 9
+FOR_SHARE_GROUPS = {DESCRIBE_SHARE_OFFSETS: 0, ALTER_SHARE_OFFSETS: 0}  # API keys and their newest versions
 
 
 def _codes(broker: ScriptedBroker, key: int, answer: object) -> Iterator[int]:
@@ -164,3 +178,33 @@ def _topics(kind: Any, rows: dict[int, int]) -> list[Any]:
         for number, offset in rows.items()
     ]
     return [topic(name="t", partitions=parts)]
+
+
+def test_start_offsets_that_a_coordinator_does_not_tell_are_the_error_of_their_share_group() -> None:
+    def refuse(code: int) -> object:
+        return lambda version, body: WHOLE_ANSWERS["DescribeShareGroupOffsets"](version, code, body)
+
+    async def play() -> None:
+        broker = ScriptedBroker({}, FOR_SHARE_GROUPS)
+        async with broker.running() as cluster:
+            await _ready(broker, cluster)
+            for code in _codes(broker, DESCRIBE_SHARE_OFFSETS, refuse):
+                found = await fetch_share_offsets(cluster, {"a": 1, "b": 1})
+                assert found == {"a": GroupOffsets({}, code), "b": GroupOffsets({}, code)}
+
+    asyncio.run(play())
+
+
+def test_the_code_of_a_share_group_is_that_of_each_start_offset() -> None:
+    def refuse(code: int) -> object:
+        return lambda version, body: WHOLE_ANSWERS["AlterShareGroupOffsets"](version, code, body)
+
+    async def play() -> None:
+        broker = ScriptedBroker({}, FOR_SHARE_GROUPS)
+        async with broker.running() as cluster:
+            await _ready(broker, cluster)
+            rows = {"a": [CommitRow("t", 0, 5), CommitRow("t", 1, 6)]}
+            for code in _codes(broker, ALTER_SHARE_OFFSETS, refuse):
+                assert await alter_share_offsets(cluster, rows, {"a": 1}) == {"a": {("t", 0): code, ("t", 1): code}}
+
+    asyncio.run(play())
