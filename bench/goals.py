@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from bench.results import Figures
 
 _JAVA = ("mm1", "mm2")
-_MM1, _MM2, _HANDLER = ("mm1",), ("mm2",), ("mm1-handler",)
+_MM1, _MM2, _HANDLER, _NO_MAP = ("mm1",), ("mm2",), ("mm1-handler",), ("ours-no-map",)
 _RIVALS: dict[tuple[str, ...], str] = {
     _MM1: "the Java MirrorMaker's",
     _MM2: "MirrorMaker 2's",
     _HANDLER: "the Java MirrorMaker's",
+    _NO_MAP: "that without the offset map",
 }
 
 
@@ -72,6 +73,14 @@ GOALS = (
     ),
     Goal(
         "records/s on H, a handler of records", "H", "records_per_s", 0.67, _HANDLER, at_least=True, tool="ours-records"
+    ),
+    *(
+        goal
+        for work in ("W1", "W3")
+        for goal in (
+            Goal(f"records/s on {work} with the offset map", work, "records_per_s", 0.99, _NO_MAP, at_least=True),
+            Goal(f"CPU per GB on {work} with the offset map", work, "cpu_s_per_gb", 1.02, _NO_MAP),
+        )
     ),
     Goal("CPU on W7", "W7", "mirror_cpu", 0.35, _MM1),
     Goal("source broker's CPU on W7", "W7", "source_cpu", 1, _MM1),

@@ -124,12 +124,12 @@ TOOLS = {
         Tool("mm2", "MirrorMaker 2 (4.3.1)", start_mm2),
         Tool("mm1-tuned", "Java MirrorMaker 3.9.2, tuned", _mm1_tuned),
         Tool("mm2-tuned", "MirrorMaker 2 (4.3.1), tuned", _mm2_tuned),
-        Tool("ours-no-map", "ours, without the offset map", _ours_without_map),
+        Tool("ours-no-map", "ours, without the offset map", _ours_without_map, variant_of="ours"),
         Tool("ours-records", "ours, handler of records", _ours_with_records, variant_of="ours"),
         Tool("ours-tables", "ours, handler of tables", _ours_with_tables, variant_of="ours"),
         Tool("mm1-handler", "Java MirrorMaker 3.9.2", _mm1_with_handler, _compile_handler, variant_of="mm1"),
     )
 }
 
-# The tools that run if nobody chooses: as shipped. Tuned ones, and ours without the offset map, only explain something.
+# The tools that run if nobody chooses, with their variants: as shipped. Tuned ones only explain something.
 USUAL = ("ours", "mm1", "mm2")
