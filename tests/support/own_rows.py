@@ -44,7 +44,7 @@ _groups = partial(Row, trigger=_move, why="groups", groups=True, whole=True, sam
 
 MAP_ROWS = (
     _map("Produce", says=_MAP_SAYS),
-    # A running mirror only looks for a fence; a failover waits until the mirror itself has ended.
+    # A running mirror only looks for a fence, and says so after 12 s; a failover waits until the mirror itself has ended.
     _map("Fetch"),
     _map("ListOffsets", trigger=_delete_map, says=_MAP_SAYS),
     _map("CreateTopics", trigger=_delete_map, says=_MAP_SAYS),

@@ -25,7 +25,7 @@ from mirrormaker.driver.log_search import data_of
 from mirrormaker.driver.routing import Routing
 from mirrormaker.errors import OUTAGE, DataError, MirrorError
 from mirrormaker.events import event
-from mirrormaker.events.process_events import OffsetMapRebuilt
+from mirrormaker.events.map_events import OffsetMapRebuilt
 from mirrormaker.mapping.map_keeper import MapKeeper
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.offset_runs import NotedRun

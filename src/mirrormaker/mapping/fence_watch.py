@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterable
 
 from mirrormaker.errors import OUTAGE, BrokerError, DataError, FlowClosed, MirrorError, describe
 from mirrormaker.events import event
+from mirrormaker.events.map_events import FenceReadable, FenceUnreadable
 from mirrormaker.events.partition_events import Waiting
-from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE
+from mirrormaker.kafka_errors import OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FAILED
 from mirrormaker.mapping.map_topic import TOPIC
 from mirrormaker.model.offset_map_format import Fence, FenceKey, unpack_fence, unpack_key
 from mirrormaker.wire.client import keyed_topic
+from mirrormaker.wire.client.acls import denied
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
 from mirrormaker.wire.transport.turns import in_turns
 
 _AGAIN_AFTER = 1.0  # seconds between two attempts to read the topic at the start
 _LOOK_EVERY = 5.0  # seconds between two looks of a mirror without an offset map
 _LOOK_WITHIN = 5.0  # seconds for one of them
+_TELL_AFTER = 12.0  # seconds without a successful look: a change of the leader takes less
 
 
 def describe_fence(fence: Fence) -> str:
@@ -77,6 +80,34 @@ class FenceWatch:
                 self._fence = None if record.value is None else unpack_fence(record.value)
 
 
+class FenceDoubt:
+    """Says once if a running mirror cannot read for a while whether there is a fence, and once when it can again."""
+
+    def __init__(self, target: Cluster, report: event.Report) -> None:
+        self._target, self._report = target, report
+        self._since: float | None = None
+        self._is_told = False
+
+    def failed(self, error: BaseException) -> None:
+        """Count a look that failed."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= _TELL_AFTER and not self._is_told:
+            self._is_told = True
+            self._report(FenceUnreadable(TOPIC, str(self._target.endpoint), self._reason(error)))
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, BrokerError) and error.code == TOPIC_AUTHORIZATION_FAILED:
+            return denied(self._target.endpoint, ("Describe", "Read"), "topic", TOPIC)
+        return "it does not answer in time" if isinstance(error, TimeoutError) else describe(error)
+
+    def passed(self) -> None:
+        """Count a look that has told whether there is a fence."""
+        if self._is_told:
+            self._report(FenceReadable(TOPIC))
+        self._since, self._is_told = None, False
+
+
 class FenceGuard:
     """Keeps a mirror from running while it is not known whether a failover has closed its flow."""
 
@@ -84,6 +115,7 @@ class FenceGuard:
         """`source_id` returns the id of the source cluster, once that is known."""
         self._target, self._source_id, self._report = target, source_id, report
         self._watch: FenceWatch | None = None
+        self._doubt = FenceDoubt(target, report)
 
     async def wait(self) -> bool:
         """Read the fence; raise FlowClosed if there is one. A target that cannot tell now is asked until it can.
@@ -115,8 +147,10 @@ class FenceGuard:
                 await asyncio.wait_for(self._look(), _LOOK_WITHIN)
             except FlowClosed:
                 raise
-            except (*OUTAGE, MirrorError):
-                continue
+            except (*OUTAGE, MirrorError) as error:
+                self._doubt.failed(error)
+            else:
+                self._doubt.passed()
 
     async def _look(self) -> bool:
         """Return True if the topic was read and has no fence, False if there is none that this client may see."""

@@ -17,7 +17,7 @@ from itertools import islice
 from mirrormaker.control.control_messages import PartitionReport
 from mirrormaker.errors import OUTAGE, BrokerError, ClusterError, FlowClosed, MirrorError, Unanswered, describe
 from mirrormaker.events import event
-from mirrormaker.events.process_events import (
+from mirrormaker.events.map_events import (
     OffsetMapLimited,
     OffsetMapLost,
     OffsetMapMissing,
@@ -25,7 +25,7 @@ from mirrormaker.events.process_events import (
     OffsetMapWritten,
 )
 from mirrormaker.kafka_errors import TOPIC_AUTHORIZATION_FAILED
-from mirrormaker.mapping.fence_watch import FenceWatch, closed
+from mirrormaker.mapping.fence_watch import FenceDoubt, FenceWatch, closed
 from mirrormaker.mapping.map_topic import TOPIC, MapTopic
 from mirrormaker.model.offset_map import PartitionMap, Writing
 from mirrormaker.model.position import Position
@@ -60,6 +60,7 @@ class MapKeeper:
         self.is_ours: Callable[[TopicPartition], bool] = lambda _: True
         self._topic: MapTopic | None = None
         self._fence_watch: FenceWatch | None = None
+        self._fence_doubt = FenceDoubt(target, report)
         self._looked_at = float("-inf")
         # The error that ends the flow, once a failover has closed it.
         self._closed: FlowClosed | None = None
@@ -343,8 +344,10 @@ class MapKeeper:
         self._looked_at = time.monotonic()
         try:
             fence = await asyncio.wait_for(self._fence_watch.look(), _FENCE_WITHIN)
-        except (*OUTAGE, MirrorError):
+        except (*OUTAGE, MirrorError) as error:
+            self._fence_doubt.failed(error)
             return False
+        self._fence_doubt.passed()
         if fence is not None:
             self._closed = closed(fence, self._target.endpoint)
             raise self._closed

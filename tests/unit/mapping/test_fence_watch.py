@@ -10,8 +10,8 @@ import pytest
 
 from mirrormaker.errors import FlowClosed
 from mirrormaker.events.event import Event
+from mirrormaker.events.map_events import FenceReadable, FenceUnreadable, OffsetMapUnwritten
 from mirrormaker.events.partition_events import Waiting
-from mirrormaker.events.process_events import OffsetMapUnwritten
 from mirrormaker.mapping import fence_watch, map_keeper
 from mirrormaker.mapping.fence_watch import FenceGuard, FenceWatch
 from mirrormaker.mapping.map_keeper import MapKeeper
@@ -170,6 +170,31 @@ def test_a_target_that_does_not_answer_is_no_fence(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.2)
         assert not running.done()
         running.cancel()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("with_map", [True, False], ids=["with a map", "without a map"])
+def test_a_mirror_that_cannot_look_for_a_fence_says_so_once_and_when_it_can_again(
+    monkeypatch: pytest.MonkeyPatch, with_map: bool
+) -> None:
+    for module, name in ((map_keeper, "_FENCE_EVERY"), (fence_watch, "_LOOK_EVERY"), (fence_watch, "_TELL_AFTER")):
+        monkeypatch.setattr(module, name, 0.02)
+
+    async def scenario(log: KeyedLog, cluster: Cluster) -> None:
+        await KeyedWriter(cluster, TOPIC).write([(b"other", b"row")])
+        events: list[Event] = []
+        watcher = keeper_of(cluster, events) if with_map else FenceGuard(cluster, lambda: US, events.append)
+        await (watcher.open() if isinstance(watcher, MapKeeper) else watcher.wait())
+        failing(log, 29, 0.5)  # TOPIC_AUTHORIZATION_FAILED
+        running = asyncio.create_task(watcher.run())
+        async with asyncio.timeout(10):
+            while not any(isinstance(event, FenceReadable) for event in events):
+                await asyncio.sleep(0.01)
+        running.cancel()
+        told = [event for event in events if isinstance(event, FenceUnreadable | FenceReadable)]
+        assert [type(event) for event in told] == [FenceUnreadable, FenceReadable]
+        assert "kafka-acls" in str(told[0]) and TOPIC in str(told[0])
 
     play(scenario)
 

@@ -17,7 +17,7 @@ from mirrormaker.driver.group_protocol import Generation
 from mirrormaker.driver.owned_partition import OwnedPartition
 from mirrormaker.driver.scheduler import Scheduler
 from mirrormaker.events.event import Event
-from mirrormaker.events.process_events import OffsetMapMissing, OffsetMapUnwritten
+from mirrormaker.events.map_events import OffsetMapMissing, OffsetMapUnwritten
 from mirrormaker.kafka_errors import NOT_LEADER_OR_FOLLOWER
 from mirrormaker.mapping import map_keeper, map_topic
 from mirrormaker.mapping.map_keeper import MapKeeper
