@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mirrormaker.errors import BadFrame
 from mirrormaker.model.assignor import REJOIN, Member, decode_user_data, encode_user_data
 from mirrormaker.wire.client.groups import by_topic
 from mirrormaker.wire.protocol import messages
@@ -16,6 +17,7 @@ from mirrormaker.wire.protocol.messages import (
     ConsumerProtocolSubscription,
     OffsetCommitRequest,
 )
+from mirrormaker.wire.protocol.schema_decoder import MOST_WORK
 
 Row = tuple[int, int, int, str]  # of a commit: partition, offset, leader epoch, metadata
 
@@ -58,9 +60,20 @@ def encode_subscription(
     )
 
 
-def decode_subscription(data: bytes, members: int = 1) -> Member:
-    """Read the subscription of one of so many members, and the part of it that only our own members send."""
-    subscription = messages.decode_subscription(data, members)
+def decode_subscriptions(subscriptions: Sequence[bytes]) -> list[Member | BadFrame]:
+    """Read the subscriptions of all members of a group; one that cannot be understood is an error in its place."""
+    members: list[Member | BadFrame] = []
+    for data, share in zip(subscriptions, messages.shares_of_members(list(map(len, subscriptions))), strict=True):
+        try:
+            members.append(decode_subscription(data, share))
+        except BadFrame as error:
+            members.append(error)
+    return members
+
+
+def decode_subscription(data: bytes, most_work: int = MOST_WORK) -> Member:
+    """Read a member's subscription, and the part of it that only our own members send."""
+    subscription = messages.decode_subscription(data, most_work)
     streams, generation = decode_user_data(bytes(subscription.user_data or b""))
     owned = frozenset((t.topic, p) for t in subscription.owned_partitions or () for p in t.partitions)
     return Member(frozenset(subscription.topics), streams, owned, generation)

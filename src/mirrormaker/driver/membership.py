@@ -22,7 +22,7 @@ from mirrormaker.driver.group_protocol import (
     Row,
     commit_request,
     decode_assignment,
-    decode_subscription,
+    decode_subscriptions,
     encode_assignment,
     encode_subscription,
 )
@@ -379,13 +379,12 @@ class Membership:
 
 def _subscriptions(rows: Sequence[Any]) -> tuple[dict[str, Member], dict[str, BadFrame]]:
     """Return what the members ask for. One that cannot be understood gets nothing, and the others get everything."""
-    members, strange = dict[str, Member](), dict[str, BadFrame]()
-    for row in rows:
-        try:
-            members[row.member_id] = decode_subscription(bytes(row.metadata or b""), len(rows))
-        except BadFrame as error:
-            members[row.member_id], strange[row.member_id] = Member(frozenset()), error
-    return members, strange
+    found = decode_subscriptions([bytes(row.metadata or b"") for row in rows])
+    named = dict(zip((row.member_id for row in rows), found, strict=True))
+    strange = {name: member for name, member in named.items() if isinstance(member, BadFrame)}
+    return {
+        name: Member(frozenset()) if isinstance(member, BadFrame) else member for name, member in named.items()
+    }, strange
 
 
 def _assignments(members: Mapping[str, Member], counts: Mapping[str, int]) -> dict[str, bytes]:

@@ -157,6 +157,12 @@ class Checkpoints:
         else:
             rows[row.partition] = replace(known, mark=row.mark, written_at=max(known.written_at, written_at))
 
+    def note_failed(self, group: str, topic: str) -> None:
+        """Note that a commit failed after its rows were written: as old offsets they are due again at once."""
+        rows = self.memory.get((group, topic), {})
+        for partition, known in rows.items():
+            rows[partition] = replace(known, written_at=0.0)
+
     def confirm(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Note that the target shows the last offset that we wrote: only that one is ours from now on."""
         known = self.memory.get((group, topic), {}).get(partition)

@@ -101,6 +101,9 @@ class OffsetWriter:
             results[group] = {**known, **codes} if isinstance(known, dict) else codes
         tried = [(group, topic) for group, topic, _ in changed if (group, topic) not in self._refused]
         states = {key: self._failed_state(*key, results.get(key[0]), now) for key in tried}
+        for key, state in states.items():
+            if state is not None:
+                checkpoints.note_failed(*key)
         self._note_written(changed, states)
 
     async def _commit(self, survey: Survey, commits: Mapping[str, list[CommitRow]]) -> dict[str, Committed | Exception]:

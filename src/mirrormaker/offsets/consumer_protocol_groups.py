@@ -13,6 +13,8 @@ from mirrormaker.wire.protocol.codec import Reader, TopicPartition, varint
 from mirrormaker.wire.transport.connection import Connection
 
 API_KEY, VERSION = 69, 0
+# Of the answer: members, their topics, and all partitions of a large cluster twice, as they are and as they should be.
+_MOST_ELEMENTS = 1 << 18
 
 _INT, _SHORT, _UUID_BYTES = struct.Struct(">i"), struct.Struct(">h"), 16
 
@@ -34,7 +36,7 @@ async def owners(connection: Connection, group: str, timeout: float) -> dict[Top
 
 def read(data: memoryview) -> dict[TopicPartition, str]:
     """Return the owners in a response about one group; a group with an error has no members."""
-    frame, found = Reader(data, True), {}
+    frame, found = Reader(data, True, _MOST_ELEMENTS), {}
     frame.take(_INT)  # throttle time
     # One group was asked for.
     for _ in range(frame.count_within(1)):

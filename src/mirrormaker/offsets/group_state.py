@@ -13,7 +13,8 @@ from mirrormaker.offsets import consumer_protocol_groups
 from mirrormaker.wire.client.cluster import Cluster
 from mirrormaker.wire.client.groups import MOVING, GroupCoordinator
 from mirrormaker.wire.protocol.codec import TopicPartition
-from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, decode_assignment
+from mirrormaker.wire.protocol.messages import DescribeGroupsRequest, decode_assignment, shares_of_members
+from mirrormaker.wire.protocol.schema_decoder import MOST_WORK
 from mirrormaker.wire.transport.connection import Connection
 
 T = TypeVar("T")
@@ -68,13 +69,14 @@ class GroupState:
             return await consumer_protocol_groups.owners(
                 await self._connect(), self.group, self.cluster.endpoint.request_timeout
             )
-        return {
-            key: member.member_id
-            for group in answer.groups
-            if group.protocol_type == "consumer"
-            for member in group.members
-            for key in assigned(bytes(member.member_assignment or b""), len(group.members))
-        }
+        found: dict[TopicPartition, str] = {}
+        for group in answer.groups:
+            if group.protocol_type == "consumer":
+                assignments = [bytes(member.member_assignment or b"") for member in group.members]
+                shares = shares_of_members(list(map(len, assignments)))
+                for member, data, share in zip(group.members, assignments, shares, strict=True):
+                    found.update(dict.fromkeys(assigned(data, share), member.member_id))
+        return found
 
     async def _until_settled(self, ask: Callable[[], Awaitable[T]], codes_of: Callable[[T], set[int]]) -> T:
         """Repeat a request while the coordinator moves, for at most 30 s; `codes_of` returns its error codes."""
@@ -112,12 +114,12 @@ class GroupState:
             raise ClusterError(f"group {self.group}: the coordinator refuses: {error_code(code).name} ({code})")
 
 
-def assigned(data: bytes, members: int = 1) -> list[TopicPartition]:
-    """Return the partitions in the assignment of one of so many members; none if no Kafka client wrote it."""
+def assigned(data: bytes, most_work: int = MOST_WORK) -> list[TopicPartition]:
+    """Return the partitions in a member's assignment; none if no Kafka client wrote it."""
     if not data:
         return []
     try:
-        assignment = decode_assignment(data, members)
+        assignment = decode_assignment(data, most_work)
     except BadFrame:
         return []
     return [(t.topic, p) for t in assignment.assigned_partitions or () for p in t.partitions or ()]

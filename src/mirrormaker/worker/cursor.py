@@ -53,7 +53,7 @@ class Cursor:
     """One source partition: what is fetched, ready, sent and acknowledged of it. Slots: there may be thousands of cursors."""
 
     __slots__ = (
-        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skip_stalled_since", "bytes", "corrupt", "counters",
+        "_clean", "_intake", "_interrupt", "_next_after_zombies", "_release", "_skipping", "bytes", "corrupt", "counters",
         "done", "drained", "expected", "expected_epoch", "fans_out", "fetch_from", "fetch_round", "first_undeliverable",
         "flowing", "given_up", "handler", "handler_round", "high_watermark", "min_fetch_bytes", "note", "outlets",
         "partition", "position", "progress", "records", "refused", "settings_seen", "source_id", "split_size", "split_until",
@@ -105,7 +105,7 @@ class Cursor:
         self._clean = clean
         self._interrupt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._release = ReleaseSignal()
-        self._skip_stalled_since: float | None = None
+        self._skipping: tuple[float, int] | None = None  # since when, and the source offset before which all must come
         # Of several undeliverable records the first one at the source, which must be given up first.
         self.first_undeliverable: Undeliverable | None = None
 
@@ -177,17 +177,16 @@ class Cursor:
                 outlet.channel.leader_knows_us = False
 
     def check_skipping(self, patience: float) -> None:
-        """Ask for a new identity if the source's end does not bring the records that the target holds already.
-
-        The source no longer has them then, and waiting for them would never end.
-        """
+        """Ask for a new identity if the source lacks records that the target holds: they came from below its high watermark."""
+        if not (self.flowing and self.is_skipping):
+            self._skipping = None
+            return
+        now = time.monotonic()
+        since, until = self._skipping or (now, 0)
+        if now - since <= patience:  # a new leader's high watermark may lag
+            self._skipping = since, max(until, self.high_watermark)
         # Not `expected`: records that wait for the message handler may be the ones.
-        is_at_end = 0 <= self.high_watermark <= self.progress.end
-        if not (self.flowing and self.is_skipping and is_at_end):
-            self._skip_stalled_since = None
-        elif self._skip_stalled_since is None:
-            self._skip_stalled_since = time.monotonic()
-        elif time.monotonic() - self._skip_stalled_since > patience:
+        elif self.high_watermark >= 0 and self.progress.end >= until:
             self.interrupt(Renumber(RestartAt.SAME_PLACE, NOT_THE_SAME))
 
     def offer(self) -> None:
@@ -242,6 +241,7 @@ class Cursor:
         self.progress.units.clear()
         self.expected, self.expected_epoch = self.fetch_from = self.progress.offset, self.progress.epoch
         self.progress.doubt(self.is_skipping)
+        self._skipping = None
 
     @property
     def is_released(self) -> bool:

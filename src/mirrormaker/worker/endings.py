@@ -18,6 +18,9 @@ from mirrormaker.worker.interrupts import Released, Renumber, RestartAt
 if TYPE_CHECKING:
     from mirrormaker.worker.cursor import Cursor
 
+_NOT_PROVED = (
+    "a record cannot be delivered, nor is it proved that the target holds those before it, so some are sent again"
+)
 _MUST_BE_CERTAIN = (RestartAt.OUT_OF_RANGE, RestartAt.TRUNCATED, RestartAt.FORGOTTEN, RestartAt.UNMARKED)
 
 
@@ -104,6 +107,9 @@ async def _may_end_with(cursor: Cursor, error: Exception) -> bool:
     if not isinstance(error, Undeliverable):
         return True
     if error.unit is not None and first is error.unit:
+        if cursor.progress.is_doubted and any(outlet.is_compacted for outlet in cursor.outlets):
+            # Records that were never mirrored may count as skipped, and the driver would go on after them.
+            raise Renumber(RestartAt.SAME_PLACE, _NOT_PROVED)
         cursor.given_up = first.counts
         # The driver goes on after the record, so what is ahead must count from there.
         cursor.progress.doubt(False)

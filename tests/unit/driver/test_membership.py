@@ -17,6 +17,7 @@ from mirrormaker.errors import BrokerError, ClusterError, FencedError, NotMember
 from mirrormaker.kafka_errors import CODES, FENCED_INSTANCE_ID
 from mirrormaker.model.assignor import REJOIN, decode_user_data
 from mirrormaker.wire.client.cluster import Cluster, Endpoint
+from mirrormaker.wire.protocol import messages
 
 KEYS = frozenset({("orders", 0), ("orders", 1)})
 
@@ -294,7 +295,8 @@ def test_a_member_leaves_whatever_the_coordinator_answers() -> None:
         asyncio.run(membership.leave())  # it has left: nobody is asked
 
 
-def test_a_member_with_countless_topics_leaves_enough_for_the_others() -> None:
+def test_a_member_with_countless_topics_leaves_enough_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MOST_WORK_OF_GROUP", 40_000)
     few, many = (encode_subscription([f"topic-{n}" for n in range(count)], [], 1, 0) for count in (100, 20_000))
     rows = [SimpleNamespace(member_id=str(n), metadata=few) for n in range(19)]
     members, strange = membership_module._subscriptions([*rows, SimpleNamespace(member_id="large", metadata=many)])
@@ -303,3 +305,23 @@ def test_a_member_with_countless_topics_leaves_enough_for_the_others() -> None:
         **{str(n): 100 for n in range(19)},
         "large": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("processes", "topics", "partitions", "owners"), [(16, 2000, 10, 1), (24, 4000, 24, 24), (64, 500, 12, 1)]
+)
+def test_every_process_of_a_large_mirror_is_understood(
+    processes: int, topics: int, partitions: int, owners: int
+) -> None:
+    """A process that is not understood gets nothing, and its partitions would move without the two rounds."""
+    names = [f"topic-{n:05}" for n in range(topics)]
+    keys = [(name, number) for name in names for number in range(partitions)]
+    rows = [
+        SimpleNamespace(
+            member_id=str(n), metadata=encode_subscription(names, keys[n::owners] if n < owners else [], 2, 5)
+        )
+        for n in range(processes)
+    ]
+    members, strange = membership_module._subscriptions(rows)
+    assert not strange
+    assert sum(len(member.owned) for member in members.values()) == len(keys)

@@ -116,3 +116,14 @@ def test_the_last_row_counts_and_another_process_sees_it() -> None:
                 assert time.time() + 8000 < known.memory["g", "t"][0].written_at
 
     asyncio.run(play())
+
+
+def test_offsets_whose_commit_failed_are_due_again_at_once() -> None:
+    checkpoints = Checkpoints(mock.Mock(), "east")
+    for partition in (0, 1):
+        checkpoints._take(Checkpoint("g", "t", partition, 1, 2), 1000.0)
+    checkpoints._take(Checkpoint("g", "other", 0, 1, 2), 1000.0)
+    checkpoints.note_failed("g", "t")
+    checkpoints.note_failed("g", "unknown")
+    assert [row.written_at for row in checkpoints.memory["g", "t"].values()] == [0.0, 0.0]
+    assert checkpoints.memory["g", "other"][0].written_at == 1000.0

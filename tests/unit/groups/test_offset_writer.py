@@ -38,6 +38,12 @@ class Target:
         }
 
 
+def written_checkpoints() -> Any:
+    checkpoints = mock.AsyncMock()
+    checkpoints.note_failed = mock.Mock()
+    return checkpoints
+
+
 def write(writer: OffsetWriter, target: Target) -> dict[str, Entry]:
     """Write an offset of a group in each of two topics, which begins anew on the target."""
     entries = {}
@@ -45,7 +51,7 @@ def write(writer: OffsetWriter, target: Target) -> dict[str, Entry]:
         entries[topic] = Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)})
     listed = {"billing": ListedGroup("billing", 1)}
     survey = Survey(listed, listed, {}, {})
-    checkpoints: Any = mock.AsyncMock()
+    checkpoints = written_checkpoints()
     with mock.patch.object(offset_writer, "commit_offsets", target.commit):
         changed = [("billing", topic, entry) for topic, entry in entries.items()]
         with mock.patch.object(offset_writer, "find_coordinators", mock.AsyncMock(return_value={})):
@@ -79,7 +85,7 @@ def test_a_topic_that_is_refused_leaves_the_others_of_the_group_alone(code: int,
 def test_the_type_of_a_group_is_remembered_with_its_offset(kind: str) -> None:
     nothing: Any = None
     listed = {"billing": ListedGroup("billing", 1, type=kind)}
-    checkpoints: Any = mock.AsyncMock()
+    checkpoints = written_checkpoints()
     entry = Entry(decisions={0: Decision(State.SYNCED, 7, offset=7)}, offsets={0: (5, None)})
     writer = OffsetWriter(nothing, commits=False)
     asyncio.run(writer.write(Survey(listed, {}, {}, {}), checkpoints, [("billing", "orders", entry)]))
@@ -108,7 +114,7 @@ def test_a_group_whose_coordinator_is_not_told_may_lack_a_right(hidden: set[str]
         mock.patch.object(offset_writer, "find_coordinators", none_known),
         mock.patch.object(offset_writer, "may_not_read_groups", mock.AsyncMock(return_value=hidden)),
     ):
-        asyncio.run(writer.write(survey, mock.AsyncMock(), [("billing", "orders", entry)]))
+        asyncio.run(writer.write(survey, written_checkpoints(), [("billing", "orders", entry)]))
     assert entry.state is state
     assert bool(writer.reason("billing", "orders")) is bool(hidden)
 
@@ -123,7 +129,7 @@ def test_metadata_that_no_checkpoint_can_hold_is_refused_alone(commits: bool) ->
     }
     # Bytes count, not characters.
     entries["billing"].metadata[0], entries["large"].metadata[0] = "x" * 32_767, "ö" * 16_384
-    checkpoints: Any = mock.AsyncMock()
+    checkpoints = written_checkpoints()
     with mock.patch.object(offset_writer, "commit_offsets", target.commit):
         changed = [(name, "orders", entry) for name, entry in entries.items()]
         asyncio.run(writer.write(Survey(listed, listed, {}, {}), checkpoints, changed))

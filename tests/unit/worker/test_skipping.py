@@ -72,6 +72,25 @@ def test_new_records_are_sent_though_the_sources_end_comes_before_the_last_one_t
     play(scene)
 
 
+def test_records_that_the_source_lacks_are_not_waited_for_while_new_ones_keep_coming(play: Play) -> None:
+    """All that the target holds comes from before the source's end at the takeover, so nothing after that can be missing."""
+
+    async def scene(stage: Stage) -> None:
+        cursor = await _skipping(stage)
+        stage.fetched(cursor, batches(10, offset=110))
+        cursor.high_watermark = 125
+        cursor.check_skipping(60)
+        cursor.high_watermark = 10_000
+        cursor.check_skipping(-1)
+        assert cursor.flowing, "the records may still come"
+        stage.fetched(cursor, batches(5, offset=120))
+        cursor.check_skipping(-1)
+        await _ended(cursor)
+        assert cursor.closing.offset == 100
+
+    play(scene)
+
+
 def test_new_records_are_sent_though_some_were_counted_before_the_last_one_that_is_skipped_differs(
     play_with_log: Callable[[Callable[[LogStage], Awaitable[None]]], None],
 ) -> None:

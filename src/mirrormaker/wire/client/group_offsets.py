@@ -29,7 +29,8 @@ from mirrormaker.wire.transport.connection import Connection
 
 T = TypeVar("T")
 PURPOSE = "groups"  # a connection of its own: thousands of requests must not keep others waiting
-_GROUPS_AT_ONCE = 100  # in one request
+# In one request. Groups of thousands of topics must fit into one answer, whose decoding is bounded.
+_GROUPS_AT_ONCE, _SHARE_GROUPS_AT_ONCE = 25, 10
 _IN_FLIGHT = 32  # requests of single groups to one broker
 _ROWS_AT_ONCE = 1000  # partitions of one commit: brokers append a commit as one batch
 _ALL_PARTITIONS = 2  # since this version (Kafka 0.10.2) OffsetFetch can ask for everything that a group has committed
@@ -157,7 +158,7 @@ async def fetch_share_offsets(cluster: Cluster, groups: Mapping[str, int]) -> di
         if wire.DESCRIBE_SHARE_OFFSETS not in connection.versions:
             raise UnsupportedRequest(f"{connection} does not tell the offsets of share groups (before Kafka 4.1)")
         found: dict[str, GroupOffsets | Exception] = {}
-        for chunk in _chunks(names, _GROUPS_AT_ONCE):
+        for chunk in _chunks(names, _SHARE_GROUPS_AT_ONCE):
             body = wire.encode_describe_share_offsets(chunk)
             data = await _ask(cluster, connection, wire.DESCRIBE_SHARE_OFFSETS, 0, body, "DescribeShareGroupOffsets")
             found |= _decoded(connection, wire.decode_describe_share_offsets, data, chunk)

@@ -7,6 +7,7 @@ kafka-python's decoder trusts the bytes that it is given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
@@ -70,6 +71,7 @@ __all__ = [
     "decode_response",
     "decode_subscription",
     "longest_answer",
+    "shares_of_members",
 ]
 
 
@@ -104,7 +106,7 @@ _PRODUCE, _FETCH, _CONSUMER_GROUP_DESCRIBE = 0, 1, 69
 _LONGEST = {
     **dict.fromkeys(_SHORT_ANSWERS, _LONGEST_ANSWER),
     # 30 bytes for each partition of a request, and a hundred for each record that a compacted topic refuses.
-    _PRODUCE: 12 << 20,
+    _PRODUCE: 64 << 20,
     # Records, whose size the request limits.
     _FETCH: 256 << 20,
     # One group, with the topics of each member and its partitions twice, or a hundred share groups.
@@ -125,25 +127,36 @@ def decode_response(request: type[ApiMessage], data: memoryview | bytes, version
         raise BadFrame(f"the answer to {request.name} (version {version}) cannot be decoded: {error}") from error
 
 
-def decode_subscription(data: bytes, members: int = 1) -> ConsumerProtocolSubscription:
-    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed.
+# Work that decoding what all members of a group say may be. A coordinator keeps a group in one record, of 1 MB by default.
+MOST_WORK_OF_GROUP = 4 << 20
 
-    All members of a group together may cost what one answer may; none of them can use up the share of another.
+
+def shares_of_members(sizes: Sequence[int]) -> list[int]:
+    """Return how much work the bytes of each member may be, from how many they are.
+
+    A byte is one unit of work at most. Members with few bytes leave the rest to those with many; none takes it from others.
     """
+    left, shares = MOST_WORK_OF_GROUP, [0] * len(sizes)
+    for done, member in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[member] = left // (len(sizes) - done)
+        left -= min(shares[member], sizes[member])
+    return shares
+
+
+def decode_subscription(data: bytes, most_work: int = schema_decoder.MOST_WORK) -> ConsumerProtocolSubscription:
+    """Decode what a consumer tells its group's leader when it joins; raise BadFrame if the bytes are malformed."""
     try:
-        share = schema_decoder.MOST_WORK // members
-        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data, share)
+        subscription = schema_decoder.decode_versioned(ConsumerProtocolSubscription, data, most_work)
         _check_numbers(subscription.owned_partitions)
         return subscription
     except BadFrame as error:
         raise BadFrame(f"a group member's subscription cannot be decoded: {error}") from error
 
 
-def decode_assignment(data: bytes, members: int = 1) -> ConsumerProtocolAssignment:
-    """Decode the partitions that a group's leader assigns to one of so many members, as `decode_subscription` does."""
+def decode_assignment(data: bytes, most_work: int = schema_decoder.MOST_WORK) -> ConsumerProtocolAssignment:
+    """Decode the partitions that a group's leader assigns to a member; raise BadFrame if the bytes are malformed."""
     try:
-        share = schema_decoder.MOST_WORK // members
-        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data, share)
+        assignment = schema_decoder.decode_versioned(ConsumerProtocolAssignment, data, most_work)
         _check_numbers(assignment.assigned_partitions)
         return assignment
     except BadFrame as error:

@@ -23,8 +23,8 @@ FIRST_WITH_RECORD_BATCHES = 3
 # From this version on (Kafka 4.1) requests and responses have topic ids in place of names.
 FIRST_WITH_TOPIC_IDS = 13
 
-# Records of one request that a broker refuses by name. It takes less than half a second of CPU time to pass over them.
-_MOST_RECORD_ERRORS = 1 << 18
+# Records of one request that a broker refuses by name. It takes less than a second of CPU time to pass over them.
+_MOST_RECORD_ERRORS = 3 << 18
 
 
 def version_for(connection: Connection, topic_ids: Iterable[bytes] = ()) -> int:
@@ -105,9 +105,13 @@ def decode_response(version: int, data: memoryview, most: int = MOST_ELEMENTS) -
                 partition, error, base = reader.take(_RESPONSE_0)
             message = None
             if version >= 8:
-                for _ in range(reader.count()):
+                for number in range(reader.count()):
                     reader.take(_INT)  # the index of a record that the broker refuses
-                    message = reader.string() or message
+                    # There may be very many records without a key for a compacted topic, and all have the same text.
+                    if number:
+                        reader.slice(max(0, reader.short_length()))
+                    else:
+                        message = reader.string()
                     reader.skip_tags()
                 message = reader.string() or message
             reader.skip_tags()

@@ -45,17 +45,16 @@ def visible(fetched: Sequence[Run], asked: int, high_watermark: int) -> tuple[li
         return list(fetched), end
     kept: list[Run] = []
     for run in fetched:
+        below: Run
         if isinstance(run, Batches):
             headers = run.headers
             last = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]
             below = run.part(0, int(np.searchsorted(last, high_watermark)))
-            if len(below):
-                kept.append(below)
-            if len(below) < len(run):
-                break
-        elif end_of([run], asked)[0] <= high_watermark:
-            kept.append(run)
         else:
+            below = run[: _messages_below(run, high_watermark)]
+        if len(below):
+            kept.append(below)
+        if len(below) < len(run):
             break
     if not kept:
         raise CorruptBatch(f"batches for offset {asked} end at {end - 1}, but the high watermark is {high_watermark}")
@@ -87,6 +86,17 @@ def _batch_offsets(run: Batches) -> Iterator[tuple[int, int]]:
     for at in run.bounds[:-1]:
         first, delta = _BATCH.unpack_from(run.data, at)
         yield first, first + delta
+
+
+def _messages_below(data: memoryview, high_watermark: int) -> int:
+    """Return how many bytes the messages below the high watermark have. They are in order."""
+    at = 0
+    while at < len(data):
+        offset, size = _MESSAGE.unpack_from(data, at)
+        if offset >= high_watermark:
+            break
+        at += _MESSAGE.size + size
+    return at
 
 
 def _message_offsets(data: memoryview) -> Iterator[tuple[int, int]]:
