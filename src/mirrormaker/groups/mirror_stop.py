@@ -68,16 +68,17 @@ async def wait_until_still(target: Cluster, keys: Collection[TopicPartition], sh
     began = since = time.monotonic()
     shown, ends = float("-inf"), dict[TopicPartition, int]()
     while True:
-        before, (ends, _) = ends, await find_offsets(target, keys, LATEST)
+        before, (ends, failed) = ends, await find_offsets(target, keys, LATEST)
         now = time.monotonic()
-        since = since if ends == before else now
+        # A log that cannot be asked may have grown.
+        since = since if ends == before and not failed else now
         if now - since >= _STILL_FOR:
             show(f"nothing has come to the target for {_STILL_FOR:g} s")
             return
         if now - began >= _STOPS_UNSEEN:
             show(
-                f"records still come to the target after {_STOPS_UNSEEN:g} s: a mirror still runs, or somebody else writes to these"
-                " topics"
+                f"after {_STOPS_UNSEEN:g} s it is not certain that no mirror writes to the target any more: records still come,"
+                " or not all of its logs can be asked"
             )
             return
         if now - shown >= SHOW_EVERY:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from mirrormaker.errors import Undeliverable
 from mirrormaker.model.numbers import LoggedBatch
+from mirrormaker.model.progress import Progress, Unit
+from mirrormaker.worker import endings
 from mirrormaker.worker.cursor import Cursor
 from mirrormaker.worker.interrupts import Renumber, RestartAt
 from tests.support.scripted_target import ScriptedLog
@@ -123,3 +130,22 @@ def test_an_interrupt_while_records_are_skipped_changes_nothing(play: Play, coun
         assert cursor.current.offset == 120
 
     play(scene)
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_record_that_is_given_up_in_a_compacted_topic_proves_nothing_of_those_before_it(is_compacted: bool) -> None:
+    """The driver would go on after the record, and new ones that were counted as skipped would be left out."""
+    unit = Unit(101, 0, 1)
+    progress = Progress(START)
+    progress.doubt(True)
+    progress.units.append(unit)
+    outlet = SimpleNamespace(topic="orders", is_compacted=is_compacted)
+    metadata = mock.AsyncMock(have_settings_changed=mock.AsyncMock(return_value=False))
+    cursor: Any = SimpleNamespace(
+        progress=progress, outlets=[outlet], stream=SimpleNamespace(metadata=metadata, check_topics=mock.Mock()),
+        make_certain=mock.AsyncMock(), first_undeliverable=None, given_up={}, settings_seen=0,
+    )  # fmt: skip
+    error = Undeliverable("orders-0", 100, "it is too large", unit)
+    ending = asyncio.run(endings.ending_for(cursor, error))
+    assert isinstance(ending, Renumber) if is_compacted else ending is error
+    assert progress.is_doubted is is_compacted
