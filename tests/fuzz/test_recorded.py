@@ -68,7 +68,10 @@ def asked(conversation: str) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_the_recorded_answers_are_answers_while_they_are_whole(name: str) -> None:
-    """Otherwise damaged ones would never reach the code behind the first check."""
+    """Otherwise damaged ones would never reach the code behind the first check.
+
+    Peers repeat answers in their order. If the program asks for more than before, record again: python -m fuzz.recording.
+    """
     rows = [row for row in load() if row.conversation == name]
     assert rows, f"record the answers again: python -m fuzz.recording ({name} has none)"
     talk(CONVERSATIONS[name], rows, may_fail=False)
