@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -19,6 +18,7 @@ from mirrormaker.cli import call
 from mirrormaker.embedded import Cluster, child_processes
 from mirrormaker.zookeeper.ensemble import ZooKeeper
 from tests.support.offset_groups import GOLDEN, build, commit, recorded, without_ports
+from tests.support.waiting import wait_until
 
 TOOL = "kafka.tools.ConsumerOffsetChecker"
 HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"
@@ -178,11 +178,10 @@ def test_a_member_of_the_group_owns_its_partitions(source: Cluster, topic_name: 
         group_id=topic_name,
         client_id="reader",
         enable_auto_commit=False,
+        # A member that joins before it has heard of the topic gets nothing, until it asks for the metadata again.
+        metadata_max_age_ms=1000,
     )
-    deadline = time.monotonic() + 30
-    while len(consumer.assignment()) < 2:
-        assert time.monotonic() < deadline
-        consumer.poll(100)
+    wait_until("2 partitions", lambda: consumer.poll(100) or len(consumer.assignment()) == 2, 60)
     code, output, errors = ask("--bootstrap-server", source.bootstrap, "--group", topic_name)
     consumer.close()
     assert (code, errors) == (0, "")

@@ -22,10 +22,13 @@ def wait_until_equal(
 
     def equal() -> bool:
         nonlocal found
+        has_ended = mirror.has_ended  # before the look at the target: it may have written until then
         try:
             found = end_offsets(target, topic, partitions)
         except Exception:  # the topic does not exist yet
             found = []
+        if found != wanted and has_ended:
+            raise AssertionError(f"the mirror has ended with {mirror.wait()}; the target has {found}\n{mirror.text}")
         return found == wanted
 
     wait_until(f"end offsets {wanted}", equal, within, lambda: f"the target has {found}\n{mirror.text}")

@@ -88,7 +88,8 @@ class MirrorProcess:
                 if condition():
                     return
             if time.monotonic() > deadline or self.has_ended:
-                raise AssertionError(f"the condition does not hold:\n{self.text}")
+                end = f", and the mirror has ended with {self.wait()}" if self.has_ended else ""
+                raise AssertionError(f"the condition does not hold{end}:\n{self.text}")
             time.sleep(0.1)
 
     def wait(self, timeout: float = 120) -> int:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyspark
-from pyspark.java_gateway import launch_gateway
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.java_gateway import java_import
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from mirrormaker.errors import SparkError
@@ -40,6 +41,13 @@ MODULES = (
 )
 # No data goes through the driver's JVM, so it needs only a small heap, the quick compiler and one collector thread.
 FLAGS = ("-Xmx512m", "-Xms48m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# The names that PySpark's own `launch_gateway` imports.
+_IMPORTS = (
+    "org.apache.spark.SparkConf", "org.apache.spark.api.java.*", "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*", "org.apache.spark.mllib.api.python.*", "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders", "org.apache.spark.sql.OnSuccessCall", "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*", "org.apache.spark.sql.api.python.*", "org.apache.spark.sql.hive.*", "scala.Tuple2",
+)  # fmt: skip
 
 
 def java() -> str:
@@ -56,7 +64,7 @@ def classpath() -> str:
 def launch(options: Sequence[str], directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a JVM; it ends when its standard input is closed, so also when this process is killed."""
     environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(directory / _INFO)}
-    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    environment |= {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PIN_THREAD": "true"}
     command = [
         java(),
         *MODULES,
@@ -89,11 +97,15 @@ def connect(process: subprocess.Popen[bytes], directory: Path) -> Any:
     with info.open("rb") as stream:
         port, secret = read_int(stream), UTF8Deserializer().loads(stream)
     info.unlink()
-    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    try:
-        return launch_gateway()
-    finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    # PySpark's `launch_gateway` takes both from the environment, and a thread must not add anything to that
+    # (`session.Engine`).
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    for name in _IMPORTS:
+        java_import(gateway.jvm, name)
+    return gateway
 
 
 def answers(gateway: Any) -> bool:

@@ -53,6 +53,9 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# SparkContext sets these. Their values until then are PySpark's own defaults.
+_SET_BY_SPARK = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
+
 
 class Engine:
     """A SparkContext of our own and its JVM, from their start to their end; a session on top of it for those who need SQL."""
@@ -71,6 +74,10 @@ class Engine:
         `extra` are the user's settings, which override ours. Spark's own log goes into the file `log`; `directory`
         holds the files that Spark needs while it runs.
         """
+        # Spark starts in a thread. A thread that adds a variable to the environment may move all of them, while another
+        # one, in C and without Python's lock, reads them: before glibc 2.41 the process dies of that. So they exist now.
+        for name, value in _SET_BY_SPARK.items():
+            os.environ.setdefault(name, value)
         self.is_submitted = masters.is_submitted()
         self._gateway: Any = launch_gateway() if self.is_submitted else None
         submitted = dict(SparkConf(_jvm=self._gateway.jvm).getAll()) if self._gateway else {}
@@ -102,6 +109,8 @@ class Engine:
                 "spark.local.dir": str(directory),
                 "spark.python.unix.domain.socket.dir": str(directory),
             }
+        elif not self.is_submitted:
+            os.environ.setdefault("SPARK_LOCAL_DIRS", str(directory))  # of the driver, not of executors
         # A user who names a Python has prepared it. Otherwise any Python of our version will do: the rest is shipped.
         self._ships = not self.is_local and not {"PYSPARK_PYTHON", "spark.pyspark.python"} & {*os.environ, *self.given}
         if self._ships:
@@ -167,7 +176,6 @@ class Engine:
         """Start the JVM through spark-submit: only that knows how to find a cluster's settings and classes."""
         options = " ".join((*jvm.FLAGS[1:], *self._java))
         conf = self._conf(None).set("spark.driver.extraJavaOptions", options)
-        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self.directory))  # of the driver, not of executors
         with self.log.open("ab") as log:
             try:
                 kwargs = {"stderr": log, "stdout": log, "start_new_session": True}
