@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -121,7 +120,7 @@ def test_every_offset_is_translated_as_the_logs_say(stage: MapStage, kind: str) 
                 if kind == "backlog":
                     ranges = _outside_the_exhausted_backlog(stage, known, mirrored, ranges)
             elif kind == "fewer":
-                ranges = _longer_than_a_write(stage, partition, rows, theirs, ranges)
+                ranges = _beyond_the_next_write(stage, rows, theirs, ranges)
             elif kind == "late":
                 # Nothing tells that a mirror has not brought records from before the log's start already.
                 assert {(row.told.offset, row.told.latest) for row in ranges} == {(0, LATE_FOREIGN)}
@@ -160,24 +159,24 @@ def _outside_the_exhausted_backlog(
     return [row for row in ranges if not mirrored[BURST - 1][0] < row.offset < mirrored[backlog][0]]
 
 
-def _longer_than_a_write(
-    stage: MapStage, partition: int, ours: list[Read], theirs: dict[int, list[Read]], ranges: list[Inexact]
+def _beyond_the_next_write(
+    stage: MapStage, ours: list[Read], theirs: dict[int, list[Read]], ranges: list[Inexact]
 ) -> list[Inexact]:
-    """Return the ranges that reach beyond what was written between two quiet moments: there is a report in each of them."""
+    """Return the ranges that reach beyond the first record of a write, on either side.
+
+    Quiet moments lie between writes, so there is a report, and the first record after each report has a place of its own.
+    """
     topic = stage.names["fewer"]
-    starts = [ends[topic, partition] for ends, _ in stage.quiet]
     source_of = {row.value: row.offset for row in ours}
     found: list[Inexact] = []
     for place, rows in theirs.items():
         pairs = [(source_of[row.value], row.offset) for row in rows if row.value in source_of]
-        bounds = [0, *(ends[topic, place] for _, ends in stage.quiet)]
+        writes = [0, *(ends[topic, place] for _, ends in stage.quiet)]
+        known = [next((pair for pair in pairs if pair[1] >= start), None) for start in writes]
         for row in (row for row in ranges if row.partition == place):
-            began = bounds[bisect_right(starts, row.offset)]
-            at = bisect_right(pairs, row.offset - 1, key=lambda pair: pair[0])
-            ended = bounds[bisect_right(bounds, pairs[at][1])] if at < len(pairs) else bounds[-1]
-            # The next place that is known may be the first one of the next write.
-            latest = next((target for _, target in pairs if target >= ended), bounds[-1])
-            if row.told.offset < began or row.told.latest > latest:
+            earliest = max((pair[1] + 1 for pair in known if pair and pair[0] < row.offset), default=0)
+            latest = min((pair[1] for pair in known if pair and pair[0] >= row.offset), default=writes[-1])
+            if row.told.offset < earliest or row.told.latest > latest:
                 found.append(row)
     return found
 
