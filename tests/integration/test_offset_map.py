@@ -17,15 +17,13 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.position import MARKED_EPOCH
 from mirrormaker.wire.records.batch import LOG_APPEND_TIME
-from tests.support.map_stage import COMPACTED, KINDS, LATE_FOREIGN, LATE_START, MapStage
+from tests.support.map_stage import CALM_WRITE, COMPACTED, KINDS, LATE_FOREIGN, LATE_START, OWN_MIRROR, MapStage
 from tests.support.mirror_process import MirrorProcess
 from tests.support.offset_truth import Inexact, last_pass, stored_map, wrong_translations
 from tests.support.reading import Read, in_the_log, read
 
-# A mirror of its own mirrors this one.
-OWN_MIRROR = "filtered"
 SETTINGS = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "500"}
-# Older brokers cost two minutes each: MAP_BROKERS=3.9.2,2.0.1 runs everything with them too.
+# Older brokers cost a minute and a half each: MAP_BROKERS=3.9.2,2.0.1 runs everything with them too.
 NEWEST = "4.3.1"
 VERSIONS = (NEWEST, *filter(None, os.environ.get("MAP_BROKERS", "").split(",")))
 # A partition notes so many runs at once (worker/run_notes.py).
@@ -88,9 +86,9 @@ def stage(clusters: tuple[Cluster, Cluster, Cluster], tmp_path_factory: pytest.T
             found.wait_until_mirrored(*both)
             found.write_and_kill(2, "gzip", kill_processes)
             # If compaction has removed skipped records, the first of these ends the wait for them.
-            for number in (3, 4, 5):
+            for number, kinds in ((3, KINDS), (4, CALM_WRITE), (5, CALM_WRITE)):
                 found.write_some(number)
-                found.wait_until_mirrored(*both)
+                found.wait_until_mirrored(*both, kinds)
             assert mirror.stop() == 0, mirror.text
             assert handling.stop() == 0, handling.text
     return found
