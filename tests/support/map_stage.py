@@ -63,7 +63,7 @@ COMPACTED = ("compacted", "backlog")
 # A mirror of its own mirrors this one.
 OWN_MIRROR = "filtered"
 # The kinds of which places may be ranges, and the records of each calm write.
-CALM_WRITE = {"fewer": 240, "compacted": 600, "backlog": 100, "late": 20}
+CALM_WRITE = {"fewer": 480, "compacted": 600, "backlog": 100, "late": 20}
 LATE_START, LATE_FOREIGN = 150, 80
 # Others write to these too: on the target, and on the second source.
 _FOREIGN = 10_000_000
@@ -103,6 +103,14 @@ def _paced(first: int, done: Event) -> Iterator[int]:
         yield number
         if number % 10 == 9 and done.wait(0.04):
             return
+
+
+def _slowly(numbers: Iterable[int]) -> Iterator[int]:
+    """Yield numbers so slowly that most records come alone: then two writes have more batches than a stream notes at once."""
+    for number in numbers:
+        yield number
+        if number % 10 == 9:
+            time.sleep(0.02)
 
 
 class MapStage:
@@ -186,7 +194,8 @@ class MapStage:
     def write_some(self, number: int) -> None:
         """Write a few records of some kinds."""
         for kind, count in CALM_WRITE.items():
-            self._send(self.source, kind, range(number * _ROUND, number * _ROUND + count))
+            numbers = range(number * _ROUND, number * _ROUND + count)
+            self._send(self.source, kind, _slowly(numbers) if kind == "fewer" else numbers)
 
     # -- looking
 
