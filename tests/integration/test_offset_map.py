@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,15 +17,13 @@ from mirrormaker.embedded import Cluster
 from mirrormaker.model.offset_map import PartitionMap
 from mirrormaker.model.position import MARKED_EPOCH
 from mirrormaker.wire.records.batch import LOG_APPEND_TIME
-from tests.support.map_stage import COMPACTED, KINDS, LATE_FOREIGN, LATE_START, MapStage
+from tests.support.map_stage import CALM_WRITE, COMPACTED, KINDS, LATE_FOREIGN, LATE_START, OWN_MIRROR, MapStage
 from tests.support.mirror_process import MirrorProcess
 from tests.support.offset_truth import Inexact, last_pass, stored_map, wrong_translations
 from tests.support.reading import Read, in_the_log, read
 
-# A mirror of its own mirrors this one.
-OWN_MIRROR = "filtered"
 SETTINGS = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "500"}
-# Older brokers cost two minutes each: MAP_BROKERS=3.9.2,2.0.1 runs everything with them too.
+# Older brokers cost a minute and a half each: MAP_BROKERS=3.9.2,2.0.1 runs everything with them too.
 NEWEST = "4.3.1"
 VERSIONS = (NEWEST, *filter(None, os.environ.get("MAP_BROKERS", "").split(",")))
 # A partition notes so many runs at once (worker/run_notes.py).
@@ -89,9 +86,9 @@ def stage(clusters: tuple[Cluster, Cluster, Cluster], tmp_path_factory: pytest.T
             found.wait_until_mirrored(*both)
             found.write_and_kill(2, "gzip", kill_processes)
             # If compaction has removed skipped records, the first of these ends the wait for them.
-            for number in (3, 4, 5):
+            for number, kinds in ((3, KINDS), (4, CALM_WRITE), (5, CALM_WRITE)):
                 found.write_some(number)
-                found.wait_until_mirrored(*both)
+                found.wait_until_mirrored(*both, kinds)
             assert mirror.stop() == 0, mirror.text
             assert handling.stop() == 0, handling.text
     return found
@@ -121,7 +118,7 @@ def test_every_offset_is_translated_as_the_logs_say(stage: MapStage, kind: str) 
                 if kind == "backlog":
                     ranges = _outside_the_exhausted_backlog(stage, known, mirrored, ranges)
             elif kind == "fewer":
-                ranges = _longer_than_a_write(stage, partition, rows, theirs, ranges)
+                ranges = _beyond_the_next_write(stage, rows, theirs, ranges)
             elif kind == "late":
                 # Nothing tells that a mirror has not brought records from before the log's start already.
                 assert {(row.told.offset, row.told.latest) for row in ranges} == {(0, LATE_FOREIGN)}
@@ -160,24 +157,24 @@ def _outside_the_exhausted_backlog(
     return [row for row in ranges if not mirrored[BURST - 1][0] < row.offset < mirrored[backlog][0]]
 
 
-def _longer_than_a_write(
-    stage: MapStage, partition: int, ours: list[Read], theirs: dict[int, list[Read]], ranges: list[Inexact]
+def _beyond_the_next_write(
+    stage: MapStage, ours: list[Read], theirs: dict[int, list[Read]], ranges: list[Inexact]
 ) -> list[Inexact]:
-    """Return the ranges that reach beyond what was written between two quiet moments: there is a report in each of them."""
+    """Return the ranges that reach beyond the first record of a write, on either side.
+
+    Quiet moments lie between writes, so there is a report, and the first record after each report has a place of its own.
+    """
     topic = stage.names["fewer"]
-    starts = [ends[topic, partition] for ends, _ in stage.quiet]
     source_of = {row.value: row.offset for row in ours}
     found: list[Inexact] = []
     for place, rows in theirs.items():
         pairs = [(source_of[row.value], row.offset) for row in rows if row.value in source_of]
-        bounds = [0, *(ends[topic, place] for _, ends in stage.quiet)]
+        writes = [0, *(ends[topic, place] for _, ends in stage.quiet)]
+        known = [next((pair for pair in pairs if pair[1] >= start), None) for start in writes]
         for row in (row for row in ranges if row.partition == place):
-            began = bounds[bisect_right(starts, row.offset)]
-            at = bisect_right(pairs, row.offset - 1, key=lambda pair: pair[0])
-            ended = bounds[bisect_right(bounds, pairs[at][1])] if at < len(pairs) else bounds[-1]
-            # The next place that is known may be the first one of the next write.
-            latest = next((target for _, target in pairs if target >= ended), bounds[-1])
-            if row.told.offset < began or row.told.latest > latest:
+            earliest = max((pair[1] + 1 for pair in known if pair and pair[0] < row.offset), default=0)
+            latest = min((pair[1] for pair in known if pair and pair[0] >= row.offset), default=writes[-1])
+            if row.told.offset < earliest or row.told.latest > latest:
                 found.append(row)
     return found
 

@@ -60,6 +60,10 @@ KINDS = {
     "late": Kind(1, 1, 200, {"linger_ms": 5}),
 }
 COMPACTED = ("compacted", "backlog")
+# A mirror of its own mirrors this one.
+OWN_MIRROR = "filtered"
+# The kinds of which places may be ranges, and the records of each calm write.
+CALM_WRITE = {"fewer": 480, "compacted": 600, "backlog": 100, "late": 20}
 LATE_START, LATE_FOREIGN = 150, 80
 # Others write to these too: on the target, and on the second source.
 _FOREIGN = 10_000_000
@@ -99,6 +103,14 @@ def _paced(first: int, done: Event) -> Iterator[int]:
         yield number
         if number % 10 == 9 and done.wait(0.04):
             return
+
+
+def _slowly(numbers: Iterable[int]) -> Iterator[int]:
+    """Yield numbers so slowly that most records come alone: then two writes have more batches than a stream notes at once."""
+    for number in numbers:
+        yield number
+        if number % 10 == 9:
+            time.sleep(0.02)
 
 
 class MapStage:
@@ -180,9 +192,10 @@ class MapStage:
                 writer.result()
 
     def write_some(self, number: int) -> None:
-        """Write a few records of those kinds of which places may be ranges."""
-        for kind, count in (("fewer", 240), ("compacted", 600), ("backlog", 100), ("late", 20)):
-            self._send(self.source, kind, range(number * _ROUND, number * _ROUND + count))
+        """Write a few records of some kinds."""
+        for kind, count in CALM_WRITE.items():
+            numbers = range(number * _ROUND, number * _ROUND + count)
+            self._send(self.source, kind, _slowly(numbers) if kind == "fewer" else numbers)
 
     # -- looking
 
@@ -211,14 +224,15 @@ class MapStage:
         """Return the clusters from which a topic comes."""
         return [self.source, self.second] if kind == "merged" else [self.source]
 
-    def wait_until_mirrored(self, *mirrors: MirrorProcess) -> None:
-        """Wait until every record is on the target, and in a report."""
-        for kind in KINDS:
-            for mirror in mirrors:
-                try:
-                    mirror.wait_until(lambda: not self.missing(kind))  # noqa: B023
-                except AssertionError as error:
-                    raise AssertionError(f"{kind}: {sorted(self.missing(kind))[:5]} do not come") from error
+    def wait_until_mirrored(
+        self, mirror: MirrorProcess, own: MirrorProcess, kinds: Iterable[str] = tuple(KINDS)
+    ) -> None:
+        """Wait until every record of these kinds is on the target, and in a report."""
+        for kind in kinds:
+            try:
+                (own if kind == OWN_MIRROR else mirror).wait_until(lambda: not self.missing(kind))  # noqa: B023
+            except AssertionError as error:
+                raise AssertionError(f"{kind}: {sorted(self.missing(kind))[:5]} do not come") from error
         time.sleep(1.1)  # two reports of each stream
         self.quiet.append(self.ends())
 

@@ -150,14 +150,15 @@ def disagreements(
     position, known = state.ledger[key], state.map.read(key)
     if position.identity not in state.map.identities:
         return [(key, "an identity that the map lacks", position.identity)], [], known
-    wrong, _ = wrong_translations(known, _before(ours, known.end), theirs, known.end - 2, once=once)
+    wrong, inexact = wrong_translations(known, _before(ours, known.end), theirs, known.end - 2, once=once)
     if position.offset > known.end and known.blocks and known.blocks[-1].identity == position.identity:
         # A run that only became longer is stored late: the ledger says the same.
         known.begin(position)
+        more, inexact = wrong_translations(known, _before(ours, known.end), theirs, known.end - 2, once=once)
+        wrong += more
     if known.end < position.offset:
         wrong.append((key, "the map ends before the ledger", known.end, position.offset))
-    both, inexact = wrong_translations(known, _before(ours, known.end), theirs, known.end - 2, once=once)
-    return wrong + both, inexact, known
+    return wrong, inexact, known
 
 
 def _before(rows: Sequence[Read], offset: int) -> list[Read]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mirrormaker.model.offset_runs import RunList, Translated
+from mirrormaker.model.position import Cut
 from mirrormaker.worker.handler import Handler, Record
 from mirrormaker.worker.run_notes import RunNotes
 from tests.support.worker_stage import Play, Stage, batches, until
@@ -47,3 +49,16 @@ def test_a_range_without_places_is_never_longer_than_the_time_between_two_report
         assert first in places, "the first record after a report has a place"
         kept |= places
     assert len(kept) <= 16_384 + 16 * 50, "what is kept has a bound"
+
+
+def test_a_range_of_a_shared_target_partition_goes_from_one_burst_to_the_next_and_no_further() -> None:
+    """Each burst has every third record of 30. Other source partitions bring 990 records before the next one."""
+    notes, runs = RunNotes(is_spread=True), RunList.at(Cut(0, 0, 0))
+    for burst in range(60):  # more than may be noted at once
+        notes.note_offsets(np.arange(100 * burst, 100 * burst + 30, 3), 1000 * burst, 10 * burst)
+        for run in notes.collect():
+            runs.add(run)
+    for burst in range(59):
+        first, following = 1000 * burst, 1000 * burst + 1000
+        told = [runs.find(100 * burst + offset, 6000) for offset in range(100)]
+        assert told == [Translated(first, first)] + [Translated(first + 1, following)] * 99
