@@ -18,6 +18,7 @@ import mirrormaker
 from mirrormaker.embedded import Cluster
 from tests.support.group_clients import send
 from tests.support.reading import read
+from tests.support.spark_session import end_session
 from tests.support.writing import many, write
 
 TOUR = Path(__file__).parents[2] / "examples" / "tour.py"
@@ -31,7 +32,7 @@ def spark() -> Iterator[SparkSession]:
     builder: Any = SparkSession.builder
     session = builder.master("local[4,100]").config("spark.ui.enabled", "false").getOrCreate()
     yield session
-    session.stop()
+    end_session(session)
 
 
 def files(source: Cluster, target: Cluster, group: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.spark import job
 from mirrormaker.spark.existing_session import ExistingSession
+from tests.support.spark_session import end_session
 
 STREAMS = 3
 
@@ -28,7 +29,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         builder.config("spark.sql.warehouse.dir", str(tmp_path)).config("spark.local.dir", str(tmp_path)).getOrCreate()
     )
     yield session
-    session.stop()
+    end_session(session)
 
 
 def test_a_job_runs_in_it_and_nothing_of_it_changes(

@@ -105,15 +105,13 @@ def decode_response(version: int, data: memoryview, most: int = MOST_ELEMENTS) -
                 partition, error, base = reader.take(_RESPONSE_0)
             message = None
             if version >= 8:
-                for number in range(reader.count()):
+                text = memoryview(b"")
+                for _ in range(reader.count()):
                     reader.take(_INT)  # the index of a record that the broker refuses
                     # There may be very many records without a key for a compacted topic, and all have the same text.
-                    if number:
-                        reader.slice(max(0, reader.short_length()))
-                    else:
-                        message = reader.string()
+                    text = reader.slice(max(0, reader.short_length())) or text
                     reader.skip_tags()
-                message = reader.string() or message
+                message = reader.string() or str(bytes(text), "utf-8", "replace") or None
             reader.skip_tags()
             results.append(Appended(topic, partition, error, base, message))
         reader.skip_tags()
