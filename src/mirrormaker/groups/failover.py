@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, UnsupportedRequest, describe
+from mirrormaker.errors import OUTAGE, ClusterError, MirrorError, UnsupportedRequest, describe, describe_any
 from mirrormaker.groups.failover_groups import LastSync
 from mirrormaker.groups.failover_report import FailoverReport, GroupStart
 from mirrormaker.groups.flow_ends import (
@@ -68,7 +68,7 @@ class Failover:
         self._is_chosen = settings.topics.by_name()
         self._troubles: list[str] = []
         self._groups_trouble = ""
-        # What an error after the flow was closed leaves behind.
+        # Said with an error that comes after the flow was closed.
         self._done = "the flow is closed, and no group was moved: run this command again with --repeat"
 
     async def run(self) -> FailoverReport:
@@ -121,9 +121,8 @@ class Failover:
         except Exception as error:  # whatever it is, the flow is closed, and the topics are worth a table
             if not closes:
                 raise
-            reason = describe(error) if isinstance(error, (*OUTAGE, MirrorError)) else f"unexpected {error!r}"
             self._groups_trouble = (
-                f"no group was moved, or only some of them: {reason}; run this command again with --repeat"
+                f"no group was moved, or only some of them: {describe_any(error)}; run this command again with --repeat"
             )
             return []
         self._troubles += filter(None, [last.trouble])
